@@ -4,12 +4,13 @@
     python benchmarks/beam_training.py --samples samples.jsonl --random 60 --out $W
 
 Each application of ``examples/pipelines`` and each of ``--random`` pipelines (``random_images.py``) gives
-states of its beam search: the best by the model as it is, and random ones of all that a beam ended with. They
-are measured like candidates of tuning: what crashes or computes something else is counted and left out.
-Printed is, for each application, how a network that was trained on all others ranks its states (Spearman's
-coefficient), and how much slower its pick is than the fastest one measured; both also for the model without a
-network. Of every pipeline held out, random ones too, what the pick was to gain over each other state is held
-against what it gained: what 19 of 20 are off by at most is what a plan must promise to be taken unmeasured.
+its default plan and states of its beam search: the best by the model as it is, and random ones of all that a
+beam ended with. They are measured like candidates of tuning: what crashes or computes something else is
+counted and left out. Printed is, for each application, how a network that was trained on all others ranks its
+states (Spearman's coefficient), and how much slower its pick is than the fastest one measured; both also for
+the model without a network. Of every pipeline held out, random ones too, what the pick was to gain over each
+other state is held against what it gained: what 19 of 20 are off by at most is what a plan must promise to be
+taken unmeasured.
 With ``--minutes`` no pipeline is begun after that time; what was measured is kept in ``--samples``, plans
 with their seconds, from which another run goes on: whatever the features are then.
 """
@@ -68,7 +69,7 @@ def program_of(name: str) -> Program:
 
 
 def measured(name: str, best: int, others: int, seed: int) -> list[tuple[UnitPlan, float]]:
-    """Plans of states of a pipeline with the seconds that they took."""
+    """The default plan of a pipeline and those of states, with the seconds that they took."""
     task = Task(program_of(name), Machine(detect(), len(os.sched_getaffinity(0))))
     g = graph_of(task.program)
     pricer = Pricer(CostModel(g, task.machine))
@@ -78,7 +79,8 @@ def measured(name: str, best: int, others: int, seed: int) -> list[tuple[UnitPla
     rest = found[best:]
     chosen = [*found[:best], *Random(seed).sample(rest, min(others, len(rest)))]
     timed, counts = list[tuple[UnitPlan, float]](), dict[str, int]()
-    plans = list[UnitPlan]()
+    # what others must be faster than is one of them
+    plans = [task.default().plan]
     for each in chosen:
         try:
             plans.append(to_plan(g, each.state, task.machine).plan)

@@ -51,6 +51,7 @@ from tilewright.plan.pipeline.fusion import MARGIN, Fused, FusionSearch, fused_o
 from tilewright.plan.pipeline.graph import (
     CHEAP,
     OPERATIONS,
+    Amortised,
     Node,
     Read,
     StageGraph,
@@ -70,6 +71,7 @@ from tilewright.plan.unit import MAX_BYTES as PLAN_BYTES
 from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
 
 __all__ = [
+    "Amortised",
     "Combinations",
     "boxes",
     "middle",

@@ -5,13 +5,22 @@ Made once a program; states refer to stages by their number, in the program's or
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import prod
 from types import MappingProxyType
 from typing import Final
 
-from tilewright.analysis import Access, AccessTable, accesses_of, extent_of, table_of
+from tilewright.analysis import (
+    Access,
+    AccessTable,
+    Box,
+    accesses_of,
+    extent_of,
+    table_of,
+)
 from tilewright.ir import (
     Binary,
     Call,
@@ -19,17 +28,27 @@ from tilewright.ir import (
     Compare,
     DType,
     Expr,
+    FloorDiv,
+    Index,
     Load,
+    MinMax,
+    Mod,
     Numbering,
+    Opaque,
     Program,
     Select,
     Stage,
+    Stmt,
     Store,
     Unary,
+    Var,
     children,
+    indices_of,
     map_loads,
     stmt_exprs,
+    stmt_loads,
     substitute_body,
+    walk,
 )
 from tilewright.plan.pipeline.group import is_plain
 
@@ -37,10 +56,20 @@ from tilewright.plan.pipeline.group import is_plain
 OPERATIONS: Final = ("add", "mul", "div", "compare", "select", "cast", "call")
 #: What each counts for, in vector instructions.
 WEIGHTS: Final = MappingProxyType(
-    {"add": 1.0, "mul": 1.0, "div": 8.0, "compare": 1.0, "select": 1.0, "cast": 1.0, "call": 20.0}
+    {
+        "add": 1.0,
+        "mul": 1.0,
+        "div": 8.0,
+        "compare": 1.0,
+        "select": 1.0,
+        "cast": 1.0,
+        "call": 20.0,
+    }
 )
 #: Operations up to which a stage is cheap: it may be inlined wherever it is read.
 CHEAP: Final = 12.0
+#: Nests of a program whose boxes are kept.
+MOST_BOXES: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +87,11 @@ class Read:
     def count(self) -> int:
         """Different loads an instance."""
         return len(self.access.loads)
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether what other buffers say decides which elements are read."""
+        return any(reach.tag == "data" for reaches in self.access.dims for reach in reaches)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +137,17 @@ class Node:
         return self.stage.name
 
 
+@dataclass(frozen=True, slots=True)
+class Amortised:
+    """What an instance takes where others stand beside it: instructions, and different loads by buffer.
+
+    With what is computed to look elements up.
+    """
+
+    work: float
+    loads: Mapping[str, float]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StageGraph:
     """The stages, and for each those that read it."""
@@ -112,6 +157,8 @@ class StageGraph:
     nodes: tuple[Node, ...]
     readers: tuple[tuple[int, ...], ...]
     _merged: dict[tuple[int, frozenset[int]], Node] = field(default_factory=dict, repr=False)
+    _boxes: dict[tuple[int, Box, frozenset[int]], Mapping[int, Box]] = field(default_factory=dict, repr=False)
+    _amortised: dict[tuple[Node, tuple[int, ...]], Amortised] = field(default_factory=dict, repr=False)
 
     @property
     def order(self) -> Iterator[int]:
@@ -142,6 +189,32 @@ class StageGraph:
         if key not in self._merged:
             self._merged[key] = self._with(self.nodes[index], used)
         return self._merged[key]
+
+    def amortised(self, node: Node, copies: tuple[int, ...]) -> Amortised:
+        """An instance of a stage among so many along each of its axes: equal values are made once.
+
+        The loads that Anderson et al. (OOPSLA 2021, Appendix A) amortise over unrolled loops.
+        """
+        found = self._amortised.get((node, copies))
+        if found is None:
+            found = self._amortised[node, copies] = _side_by_side(node, copies)
+        return found
+
+    def boxes(self, root: int, box: Box, members: frozenset[int]) -> Mapping[int, Box]:
+        """What the instances ``box`` of a root need of the stages of its nest, itself included.
+
+        Nests that differ in places alone, or in the order of their loops, need the same.
+        """
+        key = root, box, members
+        found = self._boxes.get(key)
+        if found is None:
+            number = {self.nodes[n].name: n for n in (*members, root)}
+            named = self.table.boxes(self.nodes[root].name, box, number.keys())
+            found = {number[name]: each for name, each in named.items()}
+            if len(self._boxes) >= MOST_BOXES:
+                self._boxes.clear()
+            self._boxes[key] = found
+        return found
 
     def _with(self, node: Node, inlined: set[int]) -> Node:
         makers = {self.nodes[n].stage.writes[0]: self.nodes[n] for n in inlined}
@@ -216,7 +289,11 @@ def _node(
 
 def _reads(accesses: Sequence[Access], number: Mapping[str, int], names: Sequence[str]) -> tuple[Read, ...]:
     return tuple(
-        Read(a, number.get(a.maker, -1), {name: a.steps(name, inside=True) for name in names})
+        Read(
+            a,
+            number.get(a.maker, -1),
+            {name: a.steps(name, inside=True) for name in names},
+        )
         for a in accesses
     )
 
@@ -225,13 +302,58 @@ def _computed(stage: Stage) -> tuple[Mapping[str, int], float, int]:
     """Of an instance of a stage the different operations by kind, what they take, and Strahler's number."""
     roots = tuple(stmt_exprs(stage.body))
     distinct = Numbering(roots)
+    counts = _operations(distinct)
+    return (
+        MappingProxyType(counts),
+        _work(distinct),
+        max((strahler(e) for e in roots), default=1),
+    )
+
+
+def _operations(distinct: Numbering) -> dict[str, int]:
     counts = dict.fromkeys(OPERATIONS, 0)
     for e in distinct.nodes:
         kind = kind_of(e)
         if kind:
             counts[kind] += 1
-    work = sum(WEIGHTS[k] * c for k, c in counts.items()) - WEIGHTS["mul"] * _fused(distinct)
-    return MappingProxyType(counts), work, max((strahler(e) for e in roots), default=1)
+    return counts
+
+
+def _work(distinct: Numbering) -> float:
+    counts = _operations(distinct)
+    return sum(WEIGHTS[k] * c for k, c in counts.items()) - WEIGHTS["mul"] * _fused(distinct)
+
+
+def _side_by_side(node: Node, copies: tuple[int, ...]) -> Amortised:
+    bodies = []
+    for offsets in product(*map(range, copies)):
+        axes = zip(node.names, offsets, copies, strict=True)
+        at = {name: Index(offset, ((Var(name), n),)) for name, offset, n in axes if n > 1}
+        bodies.append(substitute_body(node.stage.body, at))
+    work = _work(Numbering(e for body in bodies for e in _roots(body)))
+    loads = Counter(ld.buffer for ld in {ld for body in bodies for ld in stmt_loads(body)})
+    return Amortised(work / len(bodies), {buffer: n / len(bodies) for buffer, n in loads.items()})
+
+
+def _roots(s: Stmt) -> Iterator[Expr]:
+    """The expressions of a statement, and those by which elements are looked up."""
+    for root in stmt_exprs(s):
+        yield root
+        for e in walk(root):
+            for i in indices_of(e):
+                yield from _looked_up(i)
+
+
+def _looked_up(i: Index) -> Iterator[Expr]:
+    for atom, _ in i.terms:
+        match atom:
+            case Opaque(expr=e):
+                yield e
+            case FloorDiv(arg=arg) | Mod(arg=arg):
+                yield from _looked_up(arg)
+            case MinMax(args=args):
+                for arg in args:
+                    yield from _looked_up(arg)
 
 
 def _fused(distinct: Numbering) -> int:

@@ -32,6 +32,7 @@ TERMS: Final = (
     "compute inlined",
     "turns",
     "loads",
+    "loads apart",
     "scattered loads",
     "stores",
     "second level",
@@ -43,8 +44,10 @@ TERMS: Final = (
     "working set",
     "false sharing",
 )
-#: Vector loads, and scattered ones, that start in a cycle; vector stores.
+#: Vector loads, elements a step apart, and those that are looked up one by one, that start in a cycle; vector
+#: stores.
 LOADS_PER_CYCLE: Final = 2.0
+APART_PER_CYCLE: Final = 2.0
 SCATTERED_PER_CYCLE: Final = 1.0
 STORES_PER_CYCLE: Final = 1.0
 #: Cycles until a run of elements comes from the third level, and from memory.
@@ -138,10 +141,11 @@ class CostModel:
         bandwidths = [levels[min(n, len(levels) - 1)].bandwidth for n in (1, 2, 3)]
         shared = v["innermost_bytes_at_task"] < 64 and v["inner_parallelism"] > 1
         return [
-            (v["num_scalars"] * node.work - v["inlined_work"]) * cycles / rate,
+            (v["instructions"] - v["inlined_work"]) * cycles / rate,
             v["inlined_work"] * cycles / rate,
             (v["loop_turns"] * TURN_CYCLES + v["num_productions"] * PRODUCTION_CYCLES) / rate,
             v["vector_loads"] / full / LOADS_PER_CYCLE / rate,
+            v["apart_loads"] / APART_PER_CYCLE / rate,
             v["scattered_loads"] / SCATTERED_PER_CYCLE / rate,
             v["vector_stores"] / full / STORES_PER_CYCLE / rate,
             v["l2_bytes_read"] / bandwidths[0] / rate,

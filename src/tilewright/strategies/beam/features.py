@@ -8,14 +8,14 @@ features of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import Final
 
 from tilewright.analysis import Box, iterator_spans
 from tilewright.cost import HELD_SHARE, Machine
-from tilewright.plan import OPERATIONS, Node, Read, StageGraph
+from tilewright.plan import OPERATIONS, Amortised, Node, Read, StageGraph
 from tilewright.strategies.beam.state import Kernel, Place
 
 #: Bytes of a cache line.
@@ -28,6 +28,7 @@ ALGORITHM: Final = len(OPERATIONS) + 4
 #: Names of the schedule's features, in the order of their vector.
 FEATURES: Final = (
     "num_scalars",
+    "instructions",
     "points_computed_total",
     "points_computed_minimum",
     "points_computed_per_production",
@@ -53,6 +54,7 @@ FEATURES: Final = (
     "lines_read_per_production",
     "unique_bytes_read_per_task",
     "vector_loads",
+    "apart_loads",
     "scattered_loads",
     "vector_stores",
     "bytes_stored",
@@ -100,7 +102,7 @@ class _Nest:
     turns: int
     tasks: int
     vector: int
-    expanded: int
+    copies: tuple[int, ...]
     tile: Mapping[int, Box]
     turn: Mapping[int, Box]
     held: Mapping[int, int]
@@ -116,7 +118,7 @@ def features(g: StageGraph, kernel: Kernel, machine: Machine) -> tuple[StageFeat
     """The features of each stage of a nest, the root's first."""
     nest = _nest(g, kernel, machine)
     return tuple(
-        StageFeatures(node, _computing(g, node, nest, machine) | _reading(node, nest, machine))
+        StageFeatures(node, _computing(g, node, nest, machine) | _reading(g, node, nest, machine))
         for node in stages_of(g, kernel)
     )
 
@@ -136,7 +138,8 @@ def _nest(g: StageGraph, kernel: Kernel, machine: Machine) -> _Nest:
     if tiling is None:
         # by default: threads share the outer loops
         tasks = machine.threads * TASKS if machine.threads > 1 and node.points > FEW else 1
-        tiles, turns, expanded, vector = 1, 1, 1, len(node.extents) - 1
+        tiles, turns, vector = 1, 1, len(node.extents) - 1
+        copies = (1,) * len(node.extents)
         own, tasks = node.extents, min(tasks, node.points)
     else:
         own = tuple(t or n for t, n in zip(tiling.tile, node.extents, strict=True))
@@ -144,7 +147,7 @@ def _nest(g: StageGraph, kernel: Kernel, machine: Machine) -> _Nest:
         tiled = [axis for axis in tiling.order if tiling.tile[axis]]
         tasks = prod(counts[axis] for axis in tiled[: tiling.parallel])
         turns = own[tiling.order[0]] // tiling.expand[tiling.order[0]]
-        tiles, expanded, vector = prod(counts), prod(tiling.expand), tiling.vector
+        tiles, copies, vector = prod(counts), tiling.expand, tiling.vector
     held, calls = dict[int, int](), {root: float(node.points)}
     for n, place in members:
         if place == "inline":
@@ -154,10 +157,10 @@ def _nest(g: StageGraph, kernel: Kernel, machine: Machine) -> _Nest:
         # of those that slide a window is kept, rounded up to a power of two
         held[n] = width * (part if place == "row" else min(whole, 2 * part) if place == "slide" else whole)
         calls[n] = float(part * tiles * turns if place == "row" else whole * tiles)
-    return _Nest(places, own, tiles, turns, tasks, vector, expanded, tile, turn, held, calls)
+    return _Nest(places, own, tiles, turns, tasks, vector, copies, tile, turn, held, calls)
 
 
-def tile_spans(g: StageGraph, kernel: Kernel) -> tuple[dict[int, Box], dict[int, Box]]:
+def tile_spans(g: StageGraph, kernel: Kernel) -> tuple[Mapping[int, Box], Mapping[int, Box]]:
     """What a tile amid the result needs of each stage of a nest, and what a turn of its outer loop needs."""
     root, tiling, members = kernel
     node = g.nodes[root]
@@ -167,16 +170,11 @@ def tile_spans(g: StageGraph, kernel: Kernel) -> tuple[dict[int, Box], dict[int,
         size = t or n
         first = n // size // 2 * size
         spans.append((first, min(first + size, n) - 1))
-    tile = _boxes(g, root, members, tuple(spans))
+    inside = frozenset(n for n, _ in members)
+    tile = g.boxes(root, tuple(spans), inside)
     if tiling is None or not any(p in ("row", "slide") for _, p in members):
         return tile, tile
-    return tile, _boxes(g, root, members, tiling.turn(tuple(spans)))
-
-
-def _boxes(g: StageGraph, root: int, members: Sequence[tuple[int, Place]], box: Box) -> dict[int, Box]:
-    number = {g.nodes[n].name: n for n, _ in members} | {g.nodes[root].name: root}
-    found = g.table.boxes(g.nodes[root].name, box, number.keys())
-    return {number[name]: each for name, each in found.items()}
+    return tile, g.boxes(root, tiling.turn(tuple(spans)), inside)
 
 
 def _points(box: Box) -> int:
@@ -218,6 +216,12 @@ def _inner(n: int, nest: _Nest) -> tuple[int, int]:
     return axis, nest.own[axis] if place == "own" else box[axis][1] - box[axis][0] + 1
 
 
+def _amortised(g: StageGraph, node: Node, nest: _Nest) -> Amortised:
+    """What an instance takes: of the root among the copies that a turn of its innermost loop has."""
+    rooted = nest.places.get(node.index, "own") == "own"
+    return g.amortised(node, nest.copies if rooted else (1,) * len(node.names))
+
+
 def _computing(g: StageGraph, node: Node, nest: _Nest, machine: Machine) -> dict[str, float]:
     """Features of what is computed, how often, and where it is stored."""
     n = node.index
@@ -229,21 +233,24 @@ def _computing(g: StageGraph, node: Node, nest: _Nest, machine: Machine) -> dict
     per_production = computed / max(1, productions)
     lanes = machine.target.lanes(node.dtype)
     _, inner = _inner(n, nest)
+    work = _amortised(g, node, nest).work
+    alone = work if node is g.nodes[n] else _amortised(g, g.nodes[n], nest).work
     return {
         "num_scalars": computed * node.sums,
+        "instructions": computed * node.sums * work,
         "points_computed_total": computed,
         "points_computed_minimum": float(node.points),
         "points_computed_per_production": per_production,
         "num_realizations": float(realizations),
         "num_productions": float(productions),
         "innermost_loop_extent": float(inner),
-        "unrolled_loop_extent": float(nest.expanded if rooted else 1),
+        "unrolled_loop_extent": float(prod(nest.copies) if rooted else 1),
         "inner_parallelism": float(nest.tasks if rooted else 1),
         "outer_parallelism": float(1 if rooted else nest.tasks),
         "tasks_per_core": nest.tasks / machine.threads,
         "lane_utilization": inner / (ceil(inner / lanes) * lanes),
         "inlined_calls": computed * node.sums * node.inlined,
-        "inlined_work": computed * node.sums * max(0.0, node.work - g.nodes[n].work),
+        "inlined_work": computed * node.sums * max(0.0, work - alone),
         "bytes_at_realization": float(node.bytes if rooted else nest.held.get(n, 0)),
         "bytes_at_production": per_production * node.width,
         "bytes_at_root": float(node.bytes),
@@ -256,23 +263,27 @@ def _computing(g: StageGraph, node: Node, nest: _Nest, machine: Machine) -> dict
     }
 
 
-def _reading(node: Node, nest: _Nest, machine: Machine) -> dict[str, float]:
+def _reading(g: StageGraph, node: Node, nest: _Nest, machine: Machine) -> dict[str, float]:
     """Features of what is read: loads, and bytes and runs by the level that they come from."""
     n = node.index
     lanes = machine.target.lanes(node.dtype)
     axis, _ = _inner(n, nest)
     along = node.names[axis] if node.names else ""
     instances = nest.calls[n] * node.sums
-    vectors, scattered, unique = 0.0, 0.0, 0.0
+    vectors, apart, scattered, unique = 0.0, 0.0, 0.0, 0.0
+    loads = _amortised(g, node, nest).loads
     moved, runs = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
     env = iterator_spans(node.stage, nest.tile[n])
     inside = _level(nest.working, machine, True)
     for read in node.reads:
         where = nest.places.get(read.node)
-        if read.steps.get(along, 0) is None:
-            scattered += instances * read.count
+        count = instances * loads[read.access.buffer]
+        if read.steps.get(along, 0) is not None:
+            vectors += count / lanes
+        elif read.looked_up:
+            scattered += count
         else:
-            vectors += instances * read.count / lanes
+            apart += count
         if where is not None:
             if inside > 0:
                 moved[inside - 1] += float(_points(nest.tile[read.node])) * read.access.width * nest.tiles
@@ -297,5 +308,6 @@ def _reading(node: Node, nest: _Nest, machine: Machine) -> dict[str, float]:
         "lines_read_per_production": unique / LINE,
         "unique_bytes_read_per_task": unique * nest.tiles / nest.tasks,
         "vector_loads": vectors,
+        "apart_loads": apart,
         "scattered_loads": scattered,
     }

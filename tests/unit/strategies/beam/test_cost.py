@@ -89,6 +89,48 @@ def test_what_several_inlined_stages_read_is_counted_once():
     assert g.merged(1, frozenset({0})) is first
 
 
+def test_copies_side_by_side_share_what_they_have_in_common():
+    # a[y, x] + a[y + 1, x] of a = X * 3: two rows read three, and make three products, of which one is shared
+    x = lang.placeholder((65, 128), name="X")
+    a = lang.compute((65, 128), lambda y, i: x[y, i] * 3, name="a")
+    g = graph_of(lang.program([x], [lang.compute((64, 128), lambda y, i: a[y, i] + a[y + 1, i], name="b")]))
+    alone, two = (of(g, "inline", (8, 0), expand=n)["b"] for n in (1, 2))
+    points = 64 * 128
+    assert (alone["vector_loads"], two["vector_loads"]) == (2 * points / LANES, 1.5 * points / LANES)
+    # a sum and a product alone; of two rows two sums that take a product along each, and the shared one
+    assert (alone["instructions"], two["instructions"]) == (2 * points, 1.5 * points)
+    assert (alone["inlined_work"], two["inlined_work"]) == (points, 0.5 * points)
+    assert g.amortised(g.nodes[1], (4, 1)).loads == {"a": 1.25}
+    assert g.amortised(g.nodes[1], (4, 1)) is g.amortised(g.nodes[1], (4, 1))
+
+
+def test_halves_of_rows_side_by_side_are_one():
+    x = lang.placeholder((9, 128), name="X")
+    g = graph_of(lang.program([x], [lang.compute((16, 128), lambda y, i: x[y // 2, i] * 2, name="b")]))
+    assert g.amortised(g.nodes[0], (2, 1)).loads == {"X": 0.5}
+    assert g.amortised(g.nodes[0], (2, 1)).work == 0.5
+
+
+def test_what_is_read_apart_and_looked_up():
+    x, table = lang.placeholder((64, 256), "u8", name="X"), lang.placeholder((256,), name="T")
+    b = lang.compute((64, 128), lambda y, i: table[x[y, 2 * i] + 1] + 1, name="b")
+    g = graph_of(lang.program([x, table], [b]))
+    (found,) = features(g, (0, Tiling((8, 0), (0, 1), 1, (1, 1), 1), ()), MACHINE)
+    points = 64 * 128
+    assert (found.values["apart_loads"], found.values["scattered_loads"]) == (points, points)
+    assert found.values["vector_loads"] == 0
+    # what finds the element counts: a sum of its own
+    assert found.values["instructions"] >= 2 * points
+
+
+def test_boxes_are_found_once():
+    g = two_stages()
+    inside = frozenset({0})
+    found = g.boxes(1, ((0, 7), (0, 127)), inside)
+    assert found == {1: ((0, 7), (0, 127)), 0: ((0, 9), (0, 127))}
+    assert g.boxes(1, ((0, 7), (0, 127)), inside) is found
+
+
 def test_columns_by_hand():
     found = of(two_stages(), "tile", (8, 40))["a"]
     # four tiles across, the last one of 8 columns: each is counted whole
