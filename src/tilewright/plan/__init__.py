@@ -56,10 +56,11 @@ from tilewright.plan.pipeline.graph import (
     Read,
     StageGraph,
     graph_of,
+    keep,
     strahler,
 )
-from tilewright.plan.pipeline.group import Group, Placement, Window, find_group, is_plain, windows
-from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, tile_boxes
+from tilewright.plan.pipeline.group import Group, Placement, Window, find_group, is_plain, misplaced, windows
+from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, tile_boxes, unfit
 from tilewright.plan.pipeline.grouping import Choice, Fuser, Grouping, nest_of
 from tilewright.plan.pipeline.nest import second_level, whole_nest
 from tilewright.plan.pipeline.price import FusionModel
@@ -110,6 +111,9 @@ __all__ = [
     "too_large",
     "held_bytes",
     "invalid",
+    "keep",
+    "misplaced",
+    "unfit",
     "kept_rows",
     "tile_boxes",
     "second_level",

@@ -6,12 +6,12 @@ Made once a program; states refer to stages by their number, in the program's or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from tilewright.analysis import (
     Access,
@@ -52,6 +52,8 @@ from tilewright.ir import (
 )
 from tilewright.plan.pipeline.group import is_plain
 
+K = TypeVar("K")
+V = TypeVar("V")
 #: Kinds of operations that are counted, as in Adams et al. (SIGGRAPH 2019).
 OPERATIONS: Final = ("add", "mul", "div", "compare", "select", "cast", "call")
 #: What each counts for, in vector instructions.
@@ -68,8 +70,8 @@ WEIGHTS: Final = MappingProxyType(
 )
 #: Operations up to which a stage is cheap: it may be inlined wherever it is read.
 CHEAP: Final = 12.0
-#: Nests of a program whose boxes are kept.
-MOST_BOXES: Final = 20_000
+#: Nests of a program of which boxes and the like are kept.
+MOST_KNOWN: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,9 @@ class StageGraph:
     nodes: tuple[Node, ...]
     readers: tuple[tuple[int, ...], ...]
     _merged: dict[tuple[int, frozenset[int]], Node] = field(default_factory=dict, repr=False)
+    _inlined: dict[tuple[int, frozenset[int]], Node] = field(default_factory=dict, repr=False)
+    #: What searches found out of nests, by what decides it: why producers cannot be placed so.
+    refused: dict[Hashable, str] = field(default_factory=dict, repr=False)
     _boxes: dict[tuple[int, Box, frozenset[int]], Mapping[int, Box]] = field(default_factory=dict, repr=False)
     _amortised: dict[tuple[Node, tuple[int, ...]], Amortised] = field(default_factory=dict, repr=False)
 
@@ -178,17 +183,19 @@ class StageGraph:
 
     def merged(self, index: int, inlined: frozenset[int]) -> Node:
         """A stage with others ``inlined``: elements that are read several times are computed once."""
-        used, waiting = set[int](), [index]
-        while waiting:
-            new = {r.node for r in self.nodes[waiting.pop()].reads} & inlined - used
-            used |= new
-            waiting += new
-        if not used:
-            return self.nodes[index]
-        key = index, frozenset(used)
-        if key not in self._merged:
-            self._merged[key] = self._with(self.nodes[index], used)
-        return self._merged[key]
+        found = self._inlined.get((index, inlined))
+        if found is None:
+            used, waiting = set[int](), [index]
+            while waiting:
+                new = {r.node for r in self.nodes[waiting.pop()].reads} & inlined - used
+                used |= new
+                waiting += new
+            key = index, frozenset(used)
+            if used and key not in self._merged:
+                self._merged[key] = self._with(self.nodes[index], used)
+            found = self._merged[key] if used else self.nodes[index]
+            keep(self._inlined, (index, inlined), found)
+        return found
 
     def amortised(self, node: Node, copies: tuple[int, ...]) -> Amortised:
         """An instance of a stage among so many along each of its axes: equal values are made once.
@@ -211,9 +218,7 @@ class StageGraph:
             number = {self.nodes[n].name: n for n in (*members, root)}
             named = self.table.boxes(self.nodes[root].name, box, number.keys())
             found = {number[name]: each for name, each in named.items()}
-            if len(self._boxes) >= MOST_BOXES:
-                self._boxes.clear()
-            self._boxes[key] = found
+            keep(self._boxes, key, found)
         return found
 
     def _with(self, node: Node, inlined: set[int]) -> Node:
@@ -245,6 +250,14 @@ class StageGraph:
             branching=branching,
             inlined=len(known),
         )
+
+
+def keep(known: dict[K, V], key: K, value: V) -> V:
+    """Keep what was found, and nothing of before where that is too much."""
+    if len(known) >= MOST_KNOWN:
+        known.clear()
+    known[key] = value
+    return value
 
 
 def graph_of(program: Program) -> StageGraph:

@@ -52,11 +52,18 @@ class GroupPlan:
 
 def invalid(g: Group, plan: GroupPlan) -> str:
     """Why a plan is none of a group's, by its structure alone; empty where it is one."""
-    extents, rank = g.axes, len(g.axes)
+    return unfit(g.axes, plan, len(g.members)) or misplaced(
+        g, plan.places(g), plan.row, plan.expand[plan.row]
+    )
+
+
+def unfit(extents: tuple[int, ...], plan: GroupPlan, members: int) -> str:
+    """Why a plan is none of any group with these extents and so many producers, whatever these are."""
+    rank = len(extents)
     if not rank == len(plan.tile) == len(plan.expand) == len(plan.order) or {*plan.order} != {*range(rank)}:
         return f"the result has {rank} axes"
-    if not 0 <= plan.vector < rank or len(plan.placements) != len(g.members):
-        return f"the nest has {rank} axes and {len(g.members)} producers"
+    if not 0 <= plan.vector < rank or len(plan.placements) != members:
+        return f"the nest has {rank} axes and {members} producers"
     if any(not 0 <= t < n for t, n in zip(plan.tile, extents, strict=True)):
         return f"tiles {plan.tile} are no parts of {extents}"
     if not 0 <= plan.parallel <= sum(t > 0 for t in plan.tile):
@@ -76,7 +83,7 @@ def invalid(g: Group, plan: GroupPlan) -> str:
         return "the loop over rows inside of a tile has one turn, in which nothing slides"
     if "tile" in plan.placements and not any(plan.tile):
         return "there are no tiles at which anything is computed"
-    return misplaced(g, plan.places(g), plan.row, plan.expand[plan.row])
+    return ""
 
 
 def too_long(g: Group, program: Program, plan: GroupPlan) -> str:

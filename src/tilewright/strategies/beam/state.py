@@ -18,9 +18,11 @@ from tilewright.plan import (
     Placement,
     StageGraph,
     held_bytes,
-    invalid,
+    keep,
+    misplaced,
     no_kernel,
     shared_bytes,
+    unfit,
 )
 
 T = TypeVar("T")
@@ -71,11 +73,24 @@ class Tiling:
         """How many turns a tile of so many elements along each axis has."""
         return own[self.row] // self.expand[self.row]
 
-    def invalid(self, group: Group, placements: tuple[Placement, ...]) -> str:
-        """Why a group cannot be done so, empty where it can."""
-        return invalid(
-            group, GroupPlan(self.tile, placements, self.order, self.vector, self.expand, self.parallel)
-        )
+    def why_not(self, g: StageGraph, kernel: Kernel) -> str:
+        """Why a nest cannot be done so, empty where it can.
+
+        Where producers may be depends on the loop over rows alone.
+        """
+        root, _, members = kernel
+        placements = tuple(PLACEMENTS[place] for _, place in members)
+        plan = GroupPlan(self.tile, placements, self.order, self.vector, self.expand, self.parallel)
+        reason = unfit(g.nodes[root].extents, plan, len(members))
+        if reason or not members:
+            return reason
+        step = self.expand[self.row]
+        key = root, members, self.row, step
+        found = g.refused.get(key)
+        if found is None:
+            group, _ = group_of(g, kernel)
+            found = keep(g.refused, key, misplaced(group, plan.places(group), self.row, step))
+        return found
 
     def held(self, group: Group, program: Program, placements: tuple[Placement, ...]) -> int:
         """Bytes that a tile holds besides its root's."""
@@ -106,8 +121,9 @@ class GpuTiling(Tiling):
         """Threads of a block."""
         return prod(t // each for t, each in zip(self.tile, self.expand, strict=True))
 
-    def invalid(self, group: Group, placements: tuple[Placement, ...]) -> str:
-        """Why a group cannot be done so, empty where it can."""
+    def why_not(self, g: StageGraph, kernel: Kernel) -> str:
+        """Why a nest cannot be done so, empty where it can."""
+        group, placements = group_of(g, kernel)
         return no_kernel(group, self.plan(placements))
 
     def held(self, group: Group, program: Program, placements: tuple[Placement, ...]) -> int:
@@ -209,7 +225,7 @@ def why_not(g: StageGraph, kernel: Kernel) -> str:
     _, tiling, members = kernel
     if tiling is None:
         return "" if all(place == "inline" for _, place in members) else "its loops are not known"
-    return tiling.invalid(*group_of(g, kernel))
+    return tiling.why_not(g, kernel)
 
 
 def held(g: StageGraph, kernel: Kernel) -> int:

@@ -12,16 +12,16 @@ from tests.unit.plan.pipeline.test_rule import harris
 from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import run_function, run_program
-from tilewright.plan import build_unit, graph_of, plan_from_json
+from tilewright.plan import build_unit, graph_of, invalid, plan_from_json
 from tilewright.poly import check_legal, list_function
 from tilewright.schedule import Schedule
 from tilewright.strategies import STRATEGIES, History, Task, best_by_model
 from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.emit import to_plan
 from tilewright.strategies.beam.hashing import sample, structure
-from tilewright.strategies.beam.options import places
+from tilewright.strategies.beam.options import places, tilings
 from tilewright.strategies.beam.search import LIKELY, VARIED, BeamSearch, Pricer, Settings, batch, varied
-from tilewright.strategies.beam.state import changed, kernels, start
+from tilewright.strategies.beam.state import changed, group_of, kernels, start, why_not
 from tilewright.strategies.beam.strategy import BeamStrategy
 
 MACHINE = Machine(HOST, 2)
@@ -167,6 +167,28 @@ def test_nests_that_change_are_those_of_the_whole_state():
                 state = state.tiled(node, tiling)
                 nests |= changed(g, state, node, nests)
             assert sorted(nests.items()) == sorted((k[0], k) for k in kernels(g, state))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_reasons_that_are_kept_are_those_of_plans(seed):
+    rng = Random(seed)
+    g = graph_of(harris(64, 96)) if seed == 0 else graph_of(random_program(rng))
+    root = max(n.index for n in g.nodes if n.plain)
+    options = [t for t in tilings(g, root, MACHINE) if t is not None]
+    reasons = Counter()
+    for _ in range(200 if options else 0):
+        tiling = rng.choice(options)
+        inside = {root}
+        for n in range(root - 1, -1, -1):
+            if g.nodes[n].plain and g.readers[n] and inside.issuperset(g.readers[n]) and rng.random() < 0.8:
+                inside.add(n)
+        members = tuple((n, rng.choice(["inline", "tile", "row", "slide"])) for n in sorted(inside - {root}))
+        group, placements = group_of(g, (root, tiling, members))
+        wanted = invalid(group, tiling.plan(placements))
+        # asked again, as it was kept
+        assert [why_not(g, (root, tiling, members)) for _ in range(2)] == [wanted, wanted]
+        reasons[wanted] += 1
+    assert seed or len(reasons) > 3
 
 
 def test_structures_take_turns_but_for_what_takes_long():
