@@ -792,6 +792,18 @@ def windows() -> Iterator[Case]:
             frozenset("w"),
             tolerance=1e-3,
         )
+    # rows of two and one in groups of whole vectors and of parts
+    for per_group, group, size in itertools.product((1, 4, 8, 12, 16, 24), (4, 8), ((2, 2), (9, 2), (4, 3))):
+        x, w = drawn("rx", (1, 16 * group, *size)), drawn("rw", (16 * group, per_group, 4, 4))
+        yield Case(
+            "ConvTranspose",
+            11,
+            f"{size} groups {group} of {per_group}",
+            (("x", x), ("w", w)),
+            {"strides": [2, 2], "group": group, "pads": [1] * 4},
+            frozenset("w"),
+            tolerance=1e-3,
+        )
     # one element along an axis, or along all
     for size, group, (kernel, stride), padding in itertools.product(
         ((1, 1), (33, 1), (1, 9)), (1, 4), (((4, 4), 2), ((4, 4), 1), ((3, 5), 3)), (0, 1)

@@ -72,6 +72,14 @@ CASES = {
     "one channel a group": ((1, 24, 24), (7, 7), (4, 4), (2, 2), {"groups": 24, "before": (1, 1)}),
     "rows of two": ((2, 6, 3), (17, 2), (7, 1), (2, 2), {"before": (1, 0)}),
     "rows of two in groups": ((1, 16, 8), (9, 2), (3, 3), (1, 1), {"groups": 2, "before": (1, 1)}),
+    "rows of two, groups of half vectors": (
+        (2, 8, 24),
+        (3, 2),
+        (4, 4),
+        (2, 2),
+        {"groups": 3, "before": (1, 1)},
+    ),
+    "rows of two, groups of quarters": ((1, 8, 24), (2, 2), (3, 3), (2, 2), {"groups": 2, "before": (1, 1)}),
     "dilated": ((1, 4, 8), (5, 4), (3, 2), (2, 2), {"dilation": 2}),
     "dilated by less than the stride": ((2, 4, 8), (5, 4), (3, 2), (4, 6), {"dilation": 2, "before": (3, 1)}),
     "dilated by more than the stride": ((1, 4, 3), (5, 4), (3, 4), (2, 2), {"dilation": 4, "before": (1, 2)}),
@@ -153,6 +161,23 @@ def test_phases_of_groups_have_register_tiles(outputs, groups):
     )
     (kernel,) = tilewright.compile(model, threads=1).explain()
     assert kernel["register_tile"] is not None
+
+
+@pytest.mark.parametrize("channels", [4, 8, 12, 16])
+def test_phases_of_groups_lie_along_channels_where_rows_are_short(channels):
+    """Parts of vectors along channels of a group: rows of two would leave half of the smallest part empty."""
+    groups = 4
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1] * 4, group=groups)
+    w = np.zeros((64, channels, 4, 4), np.float32)
+    model = tiny.model(
+        [node],
+        [tiny.tensor("x", (1, 64, 2, 2))],
+        [tiny.tensor("y", (1, groups * channels, 4, 4))],
+        {"w": w},
+    )
+    (kernel,) = tilewright.compile(model, threads=1).explain()
+    assert kernel["register_tile"] is not None
+    assert channels % kernel["register_tile"][1] == 0
 
 
 @pytest.mark.parametrize(("stride", "dilation", "share"), [(2, 2, 1), (4, 2, 1), (2, 4, 1), (3, 2, 2)])

@@ -21,8 +21,11 @@ T = TypeVar("T")
 
 #: From so many output channels on a transposed convolution computes them side by side.
 MANY_CHANNELS: Final = 8
-#: The same in groups, which a vector must not cross: where a group's channels are a multiple of this.
+#: The same in groups, which a vector must not cross: where a group's channels are a multiple of this; and of
+#: this where rows of a phase have two results at most, which leave most of a vector along them empty.
 GROUP_CHANNELS: Final = 16
+SHORT_ROW_CHANNELS: Final = 4
+SHORT_ROW: Final = 2
 AUTO_PAD: Final = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
@@ -294,7 +297,8 @@ def _by_phases(
     source = bounded(x, 0)
 
     outputs = per_group * group
-    channels_last = outputs >= MANY_CHANNELS if group == 1 else per_group % GROUP_CHANNELS == 0
+    whole = SHORT_ROW_CHANNELS if counts[-1] <= SHORT_ROW else GROUP_CHANNELS
+    channels_last = outputs >= MANY_CHANNELS if group == 1 else per_group % whole == 0
     # how far apart the phases along each axis are where they are one axis with the channels
     turns = [prod(strides[axis:]) for axis in range(rank + 1)]
 

@@ -208,6 +208,11 @@ def vector_width(c: Contraction, target: Target) -> int:
     lanes = target.lanes(c.write.value.dtype)
     if c.run is not None:
         return min(lanes, c.run)
+    if c.group is not None:
+        # the part of a vector that a group is made of
+        while lanes > FEWEST_LANES and c.group % lanes:
+            lanes //= 2
+        return lanes
     part = lanes
     while part > FEWEST_LANES and c.extent(c.vector) <= part // 2:
         part //= 2
