@@ -73,7 +73,7 @@ CASES = {
     "rows of two": ((2, 6, 3), (17, 2), (7, 1), (2, 2), {"before": (1, 0)}),
     "rows of two in groups": ((1, 16, 8), (9, 2), (3, 3), (1, 1), {"groups": 2, "before": (1, 1)}),
     "rows of two, groups of half vectors": (
-        (2, 8, 24),
+        (2, 12, 24),
         (3, 2),
         (4, 4),
         (2, 2),
