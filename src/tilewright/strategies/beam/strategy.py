@@ -4,8 +4,9 @@ Each round is a batch of one beam search and greedy ones with other seeds. Where
 round proposes its best ones only, and the next one begins with a network that was trained on all that were
 measured so far, starting from the one that comes with the package (autotuning, as in Section 5), and with the
 neighbours of the fastest of them (which the paper has not). Where nobody measures, all states of a batch are
-proposed (one-shot takes the first, top-k measures k). Of programs without stages to decide about the default
-plan is the only one. What differs between CPUs and GPUs are options, features and terms of the cost.
+proposed (one-shot takes the first, top-k measures k): of the first of them those that keep their vectors in
+registers come first. Of programs without stages to decide about the default plan is the only one. What
+differs between CPUs and GPUs are options, features and terms of the cost.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, islice, zip_longest
 from math import inf
 from random import Random
 from typing import Final
 
-from tilewright.plan import UnitPlan, graph_of
+from tilewright.plan import Planned, UnitPlan, graph_of
 from tilewright.strategies.beam.emit import from_plan, to_plan
 from tilewright.strategies.beam.fixed import fixed_parts, keeps
 from tilewright.strategies.beam.gpu_cost import model_of
 from tilewright.strategies.beam.neighbours import neighbours
 from tilewright.strategies.beam.network import Network, Sample
 from tilewright.strategies.beam.search import Found, Pricer, Settings, batch, varied
+from tilewright.strategies.beam.spills import least_spilled, vector_spills
 from tilewright.strategies.beam.state import State, kernels
 from tilewright.strategies.beam.weights import gain_errors, shipped
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
@@ -41,6 +43,8 @@ NEAR: Final = 3
 #: Candidates of a batch that are measured before the network is trained again, and steps of that.
 MEASURED: Final = 12
 STEPS: Final = 200
+#: Candidates of the first batch that are compiled for what they spill: a few more than top-k takes.
+FILTERED: Final = 8
 #: Part of the time that is left which one batch may take.
 BATCH_SHARE: Final = 0.25
 
@@ -49,7 +53,8 @@ BATCH_SHARE: Final = 0.25
 class BeamStrategy:
     """Beam search. ``network`` scales the coefficients of the cost: that of the package where none is given.
 
-    Without ``trained`` there is none until something is measured. ``fixed`` are places of stages by name, as
+    Without ``trained`` there is none until something is measured. ``filtered``: of the first candidates those
+    that spill no vector register come first. ``fixed`` are places of stages by name, as
     :func:`~tilewright.strategies.beam.fixed.fixed_parts` reads them: only plans that have them are proposed.
     """
 
@@ -59,6 +64,7 @@ class BeamStrategy:
     batches: int = BATCHES
     network: Network | None = field(default=None, compare=False)
     trained: bool = True
+    filtered: bool = True
     fixed: Mapping[str, str] = field(default_factory=dict)
 
     def start(self, task: Task, history: History, rng: Random) -> Search:
@@ -136,17 +142,13 @@ class BeamTaskSearch:
             learned = len(self._samples)
             if number and learned:
                 self.pricer.learn(self._network, self._samples, STEPS)
-            new = 0
-            for each in self._batch(number, SAMPLES_AGAIN if number and learned else strategy.samples):
+            found = self._batch(number, SAMPLES_AGAIN if number and learned else strategy.samples)
+            made = self._planned(found, seen)
+            for new, (each, planned) in enumerate(made if number else self._filtered(made), 1):
                 if time.monotonic() >= self._until:
                     return
-                plan = self._plan(each.state)
-                if plan is None or plan in seen:
-                    continue
-                seen.add(plan)
-                self._states[plan] = each.state
-                yield Candidate("beam", plan, each.seconds)
-                new += 1
+                self._states[planned.plan] = each.state
+                yield Candidate("beam", planned.plan, each.seconds)
                 if new == MEASURED and len(self._samples) > learned:
                     break
 
@@ -176,12 +178,34 @@ class BeamTaskSearch:
         pairs = zip_longest(ranked, found)
         return [each for pair in pairs for each in pair if each is not None]
 
-    def _plan(self, state: State) -> UnitPlan | None:
-        try:
-            return to_plan(self.graph, state, self._task.machine, self._task.constants).plan
-        except ScheduleError:
-            # a stage outside of the groups; those of the groups are never refused
-            return None
+    def _planned(self, found: Sequence[Found], seen: set[UnitPlan]) -> Iterator[tuple[Found, Planned]]:
+        """States carried out, each plan once."""
+        task = self._task
+        for each in found:
+            if time.monotonic() >= self._until:
+                return
+            try:
+                planned = to_plan(self.graph, each.state, task.machine, task.constants)
+            except ScheduleError:
+                # a stage outside of the groups; those of the groups are never refused
+                continue
+            if planned.plan not in seen:
+                seen.add(planned.plan)
+                yield each, planned
+
+    def _filtered(self, made: Iterator[tuple[Found, Planned]]) -> Iterator[tuple[Found, Planned]]:
+        """Those of the first that spill least, then all others: these are not to be taken unmeasured."""
+        on = self._task.machine.on
+        if not self._strategy.filtered or not isinstance(on, CpuTarget):
+            yield from made
+            return
+
+        def spills(pair: tuple[Found, Planned]) -> int | None:
+            return None if time.monotonic() >= self._until else vector_spills(pair[1].schedule, on)
+
+        kept, others = least_spilled(list(islice(made, FILTERED)), spills)
+        yield from kept
+        yield from ((Found(inf, each.state), planned) for each, planned in chain(others, made))
 
 
 def stage_seconds(task: Task, plan: UnitPlan) -> dict[str, float]:
