@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
-from tilewright.cost import KEPT_SHARE, Machine
+from tilewright.cost import SWEPT_SHARE, Machine
 from tilewright.ir import Program, Stage
 from tilewright.plan.pipeline.group import Group, Placement
 from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, too_long
@@ -31,6 +31,9 @@ MOST_REPEATED: Final = 0.3
 STRIPS_PER_THREAD: Final = 4
 #: Bytes of the producers, in parts of the second cache level, from which on strips pay.
 LARGE: Final = 1.0
+#: Bytes of a cache line, and lines of a row from which on it begins at one: a line more is then little.
+LINE: Final = 64
+LONG_ROW: Final = 8
 
 
 def second_level(machine: Machine) -> int:
@@ -42,7 +45,7 @@ def second_level(machine: Machine) -> int:
 def default_strips(p: Pipeline, machine: Machine) -> GroupPlan | None:
     """All producers at the strip, and the largest strip that a cache holds; ``None`` where none pays."""
     names = {m.stage.name for m in p.members}
-    room = KEPT_SHARE * second_level(machine)
+    room = SWEPT_SHARE * second_level(machine)
     if sum(m.height * m.row_bytes for m in p.members) <= LARGE * second_level(machine):
         return None
     fits = [
@@ -135,6 +138,8 @@ def schedule_group(s: Schedule, g: Group, program: Program, plan: GroupPlan, mac
         if place == "slide":
             s = _in_lanes(s, m, f"{m.name}_first")
             s = s.roll(m.writes[0], *kept[m.name])
+        if place in ("tile", "row", "slide"):
+            s = _rows_at_lines(s, m.writes[0], LINE // program.buffer(m.writes[0]).dtype.bytes)
     if loops.sums:
         s = s.decompose_init(g.root.name, loops.sums[0])
         s = _last_in_lanes(s, f"{g.root.name}_init")
@@ -150,6 +155,17 @@ def schedule_group(s: Schedule, g: Group, program: Program, plan: GroupPlan, mac
         s = s.fuse(first, loop, names=[fused])
         first = fused
     return s.parallel(first)
+
+
+def _rows_at_lines(s: Schedule, buffer: str, line: int) -> Schedule:
+    """Rows of a buffer of tiles begin at lines of so many elements, where they are many lines long.
+
+    Of three neighbours one is then read within lines, and what is stored goes to one line.
+    """
+    *rows, row = s.buffers()[buffer].physical_shape
+    if not rows or not row.is_const or row.const < LONG_ROW * line or row.const % line == 0:
+        return s
+    return s.pad_stride(buffer, -row.const % line)
 
 
 def _root_loops(s: Schedule, g: Group, plan: GroupPlan, lanes: int) -> tuple[Schedule, _Loops]:

@@ -136,6 +136,15 @@ def test_what_the_root_reads_is_not_in_strips():
         space.check(replace(plan.nests[0].plan, placements=placements))
 
 
+@pytest.mark.parametrize(("width", "pitch"), [(150, 160), (146, 144), (40, 38)])
+def test_long_rows_of_a_strip_begin_at_lines(width, pitch):
+    x = t(64, width, name="X")
+    a = lang.compute((64, width - 2), lambda y, i: lang.exp(x[y, i] + x[y, i + 2]), name="a")
+    b = lang.compute((62, width - 4), lambda y, i: a[y, i] + a[y + 2, i + 2], name="b")
+    schedule = plan_unit(lang.program([x], [b]), Machine(HOST, 2)).schedule
+    assert schedule.buffers()["a"].physical_shape[-1].as_int() == pitch
+
+
 def test_a_stage_that_others_read_is_not_in_the_nest():
     x = t(64, 40, name="X")
     a = lang.stage(lambda y, i: lang.exp(x[y, i]) + x[y, i], name="a")
