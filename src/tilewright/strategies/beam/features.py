@@ -117,10 +117,12 @@ class _Nest:
 def features(g: StageGraph, kernel: Kernel, machine: Machine) -> tuple[StageFeatures, ...]:
     """The features of each stage of a nest, the root's first."""
     nest = _nest(g, kernel, machine)
-    return tuple(
-        StageFeatures(node, _computing(g, node, nest, machine) | _reading(g, node, nest, machine))
-        for node in stages_of(g, kernel)
-    )
+    found = []
+    for node in stages_of(g, kernel):
+        each = _amortised(g, node, nest)
+        values = _computing(g, node, each, nest, machine) | _reading(node, each, nest, machine)
+        found.append(StageFeatures(node, values))
+    return tuple(found)
 
 
 def stages_of(g: StageGraph, kernel: Kernel) -> list[Node]:
@@ -222,7 +224,7 @@ def _amortised(g: StageGraph, node: Node, nest: _Nest) -> Amortised:
     return g.amortised(node, nest.copies if rooted else (1,) * len(node.names))
 
 
-def _computing(g: StageGraph, node: Node, nest: _Nest, machine: Machine) -> dict[str, float]:
+def _computing(g: StageGraph, node: Node, each: Amortised, nest: _Nest, machine: Machine) -> dict[str, float]:
     """Features of what is computed, how often, and where it is stored."""
     n = node.index
     place = nest.places.get(n, "own")
@@ -233,7 +235,7 @@ def _computing(g: StageGraph, node: Node, nest: _Nest, machine: Machine) -> dict
     per_production = computed / max(1, productions)
     lanes = machine.target.lanes(node.dtype)
     _, inner = _inner(n, nest)
-    work = _amortised(g, node, nest).work
+    work = each.work
     alone = work if node is g.nodes[n] else _amortised(g, g.nodes[n], nest).work
     return {
         "num_scalars": computed * node.sums,
@@ -263,7 +265,7 @@ def _computing(g: StageGraph, node: Node, nest: _Nest, machine: Machine) -> dict
     }
 
 
-def _reading(g: StageGraph, node: Node, nest: _Nest, machine: Machine) -> dict[str, float]:
+def _reading(node: Node, each: Amortised, nest: _Nest, machine: Machine) -> dict[str, float]:
     """Features of what is read: loads, and bytes and runs by the level that they come from."""
     n = node.index
     lanes = machine.target.lanes(node.dtype)
@@ -271,13 +273,12 @@ def _reading(g: StageGraph, node: Node, nest: _Nest, machine: Machine) -> dict[s
     along = node.names[axis] if node.names else ""
     instances = nest.calls[n] * node.sums
     vectors, apart, scattered, unique = 0.0, 0.0, 0.0, 0.0
-    loads = _amortised(g, node, nest).loads
     moved, runs = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
     env = iterator_spans(node.stage, nest.tile[n])
     inside = _level(nest.working, machine, True)
     for read in node.reads:
         where = nest.places.get(read.node)
-        count = instances * loads[read.access.buffer]
+        count = instances * each.loads[read.access.buffer]
         if read.steps.get(along, 0) is not None:
             vectors += count / lanes
         elif read.looked_up:

@@ -155,6 +155,7 @@ class BeamSearch:
     known: dict[int, list[Tiling | None]] = field(default_factory=dict)
     until: float = inf
     fixed: Fixed = field(default_factory=dict)
+    _held: dict[Kernel, int] = field(default_factory=dict, repr=False)
 
     @property
     def room(self) -> int:
@@ -182,7 +183,12 @@ class BeamSearch:
         return [Found(seconds, state) for state, seconds in ranked if self._fits(state)]
 
     def _fits(self, state: State) -> bool:
-        return all(held(self.graph, kernel) <= self.room for kernel in kernels(self.graph, state))
+        for kernel in kernels(self.graph, state):
+            if kernel not in self._held:
+                self._held[kernel] = held(self.graph, kernel)
+            if self._held[kernel] > self.room:
+                return False
+        return True
 
     def _pass(
         self,
