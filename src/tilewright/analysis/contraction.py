@@ -259,6 +259,10 @@ def contiguous_reduction(c: Contraction, axes: Sequence[str] | None = None) -> t
 
 
 def row_axis(c: Contraction) -> str | None:
-    """The m axis whose results share a register tile: the one that lies closest together."""
+    """The m axis whose results share a register tile: the one that lies closest together, of one row only
+    where all are.
+    """
     axes = [a for a in c.axes("m") if a != c.vector]
-    return axes[-1] if axes else None
+    single = {it.name for it in c.stage.iters if it.extent == Index(1)}
+    rows = [a for a in axes if a not in single] or axes
+    return rows[-1] if rows else None

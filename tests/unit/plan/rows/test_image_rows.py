@@ -134,3 +134,14 @@ def test_windows_that_mask_lanes_are_expanded():
     block = s.block("Y")
     (taps,) = (b.as_var() for it, b in zip(block.iters, block.bind, strict=True) if it.name == "k")
     assert s.loop(taps).kind.name == "unroll"
+
+
+def test_single_rows_of_many_matrices_are_rows_of_one_tile():
+    """Sequences before a batch of one, as in torch: a tile of one row reaches half of the peak."""
+    x, w = t(40, 1, 48, name="X"), t(48, 3 * LANES, name="W")
+    k = lang.reduce_axis(48, "k")
+    y = lang.compute((40, 1, 3 * LANES), lambda b, i, j: lang.sum(x[b, i, k] * w[k, j], axis=k), name="Y")
+    program = constant(lang.program([x, w], [y]), "W")
+    c = found(program)
+    assert row_axis(c) == c.axes("m")[0] and choose_tile(c, HOST).rows > 1
+    check(program, threads=2)
