@@ -134,8 +134,9 @@ def _whole_lanes(s: For, env: Env) -> tuple[For, For | None]:
         return replace(each, cond=left) if left else each.then
 
     whole = replace(s, hi=end, body=map_stmt(s.body, without))
-    # the lanes of a vector loop past its end are all masked out
-    return whole, None if s.kind.name == "vector" else replace(s, lo=end)
+    # past its end nothing is left of a vector loop all of which is under the masks
+    over = s.kind.name == "vector" and isinstance(s.body, If) and gone <= set(s.body.cond)
+    return whole, None if over else replace(s, lo=end)
 
 
 def _masks(s: For) -> Iterator[tuple[Condition, Index, Env]]:
