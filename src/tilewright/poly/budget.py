@@ -8,7 +8,8 @@ its own (:mod:`tilewright.poly.child`), which is ended after some seconds of a p
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
@@ -109,6 +110,17 @@ def limited(
         return ask
 
     return asking
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Operations that do not count: of what isl does not survive to be ended in, and which takes few."""
+    most = CONTEXT.get_max_operations()
+    CONTEXT.set_max_operations(0)
+    try:
+        yield
+    finally:
+        CONTEXT.set_max_operations(most)
 
 
 def _at_once(question: Callable[[], T]) -> T:

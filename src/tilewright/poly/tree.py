@@ -18,7 +18,7 @@ from typing import TypeAlias
 import islpy as isl
 
 from tilewright.ir import Index, var
-from tilewright.poly.budget import bounded, limited
+from tilewright.poly.budget import bounded, limited, uncounted
 from tilewright.poly.dependences import Dependences
 from tilewright.poly.executions import PARALLEL_MARK, children, scratch_mark, type_of
 from tilewright.poly.extract import Model, PolyStatement
@@ -189,7 +189,9 @@ def separate(model: Model, tile: isl.ScheduleNode, sizes: Sequence[int]) -> isl.
     full = full_tiles(model, both.intersect_domain(tile.get_domain()), sizes)
     nothing = isl.Set.universe(full.get_space().params().set_from_params())
     isolated = isl.Map.from_domain_and_range(nothing, full).wrap()
-    return tile.band_set_ast_build_options(isolated.set_tuple_name("isolate").to_union_set())
+    options = isolated.set_tuple_name("isolate").to_union_set()
+    with uncounted():  # where the count ends in there, the process does
+        return tile.band_set_ast_build_options(options)
 
 
 def prefix_of(node: isl.ScheduleNode, domain: isl.UnionSet) -> isl.UnionMap:

@@ -28,6 +28,8 @@ from tilewright.poly import (
     tiled,
     tree_of,
 )
+from tilewright.poly.budget import counted
+from tilewright.poly.child import SpentError
 from tilewright.poly.spaces import CONTEXT
 from tilewright.support import ProgramError, ResourceError
 from unit.frontend.nests.polybench import KERNELS
@@ -242,3 +244,17 @@ def test_a_tree_of_digits_is_ended(monkeypatch):
     text = f'{{ domain: "{model.domain()}", child: {{ schedule: "[{band}]" }} }}'
     with pytest.raises(ResourceError, match="the tree for chain is too large: isl was ended after"):
         import_tree(model, isl.Schedule.read_from_str(CONTEXT, text))
+
+
+def test_a_count_that_ends_anywhere_ends_no_process():
+    """isl wrote through a null pointer where its count ended while it took in that full tiles come apart."""
+    func = to_function(chain())
+    model = extract_model(func)
+    spent = 0
+    for operations in range(1, 1 << 16):
+        try:
+            counted(lambda: tile_and_fuse(model, "C", [2], ["B"], parallel=True), operations)
+            break
+        except (SpentError, MemoryError):
+            spent += 1
+    assert 1000 < spent < (1 << 16) - 1
