@@ -57,6 +57,10 @@ def _tilings(t: Tiling, extents: Sequence[int], machine: Machine) -> Iterator[Ti
         sizes = COLUMNS if axis == t.vector else ROWS if axis == t.row else (0, 1, *ROWS[1:])
         for size in _beside(t.tile[axis], [s for s in sizes if s < extent]):
             yield replace(t, tile=_with(t.tile, axis, size))
+            if size == 1 or t.tile[axis] == 1:
+                # single elements have nothing to expand, whole short axes are expanded
+                whole = 1 if size or extent > SERIAL[-1] else extent
+                yield replace(t, tile=_with(t.tile, axis, size), expand=_with(t.expand, axis, whole))
         for count in _beside(t.expand[axis], [*SERIAL, extent] if extent < SERIAL[-1] else SERIAL):
             yield replace(t, expand=_with(t.expand, axis, count))
     for first in range(rank):

@@ -159,15 +159,14 @@ def tilings(g: StageGraph, node: int, machine: Machine) -> list[Tiling | None]:
         elif axis in rows:
             sizes.append([t for t in ROWS if t < extent])
         else:
-            sizes.append([0, 1] if axis in long and extent > 1 else [0])
-    serial = []
-    for axis, extent in enumerate(n.extents):
-        if axis in short and axis not in rows:
-            serial.append([extent])
-        else:
-            serial.append(list(SERIAL) if axis in rows else [1])
+            sizes.append([0, 1] if extent > 1 else [0])
     found: list[Tiling | None] = []
-    for tile, order, expand in product(product(*sizes), orders, product(*serial)):
+    for tile, order, count in product(product(*sizes), orders, SERIAL):
+        # short axes are expanded whole, or one element of them is a tile: a channel after the other
+        expand = tuple(
+            count if axis in rows else extent if axis in short and not tile[axis] else 1
+            for axis, extent in enumerate(n.extents)
+        )
         for parallel in range(min(2, sum(t > 0 for t in tile)) + 1) if machine.threads > 1 else (0,):
             tiling = Tiling(tile, order, vector, expand, parallel)
             if not _is_pruned(n.extents, tiling, machine) and not why_not(g, (node, tiling, ())):

@@ -8,6 +8,7 @@ from tests.native_kernel import HOST
 from tests.random_pipelines import random_program
 from tests.unit.plan.pipeline.test_rule import harris
 
+from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import run_function, run_program
 from tilewright.plan import graph_of
@@ -16,6 +17,7 @@ from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.emit import from_plan, to_plan
 from tilewright.strategies.beam.neighbours import neighbours
 from tilewright.strategies.beam.search import BeamSearch, Pricer, Settings
+from tilewright.strategies.beam.state import Tiling, start
 
 MACHINE = Machine(HOST, 2)
 
@@ -50,3 +52,14 @@ def test_neighbours_differ_in_one_stage():
     for each in near:
         fields = zip(each.places, each.tilings, state.places, state.tilings, strict=True)
         assert sum((p, t) != (q, u) for p, t, q, u in fields) == 1
+
+
+def test_short_axes_expanded_whole_and_cut_into_single_elements_are_neighbours():
+    image = lang.placeholder((3, 256, 512), name="image")
+    near = lang.boundary(image, mode="clamp")
+    blur = lang.stage(lambda c, y, x: near[c, y - 1, x] + near[c, y + 1, x], name="blur")
+    g = graph_of(lang.program([image], blur, name="blurred", region=[3, 256, 512]))
+    root = max(n.index for n in g.nodes if n.plain)
+    whole = start(g).placed(root, "own", root).tiled(root, Tiling((0, 32, 0), (1, 0, 2), 2, (3, 1, 1), 1))
+    single = whole.tiled(root, Tiling((1, 32, 0), (1, 0, 2), 2, (1, 1, 1), 1))
+    assert single in set(neighbours(g, whole, MACHINE)) and whole in set(neighbours(g, single, MACHINE))

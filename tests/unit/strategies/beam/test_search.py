@@ -169,6 +169,20 @@ def test_nests_that_change_are_those_of_the_whole_state():
             assert sorted(nests.items()) == sorted((k[0], k) for k in kernels(g, state))
 
 
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_short_axes_are_expanded_whole_or_a_tile_is_one_element_of_them(channels):
+    image = lang.placeholder((channels, 256, 512), name="image")
+    near = lang.boundary(image, mode="clamp")
+    blur = lang.stage(lambda c, y, x: near[c, y - 1, x] + near[c, y + 1, x], name="blur")
+    program = lang.program([image], blur, name="blurred", region=[channels, 256, 512])
+    g = graph_of(program)
+    root = max(n.index for n in g.nodes if n.plain)
+    found = [t for t in tilings(g, root, MACHINE) if t is not None]
+    assert {(t.tile[0], t.expand[0]) for t in found} == {(0, channels), (1, 1)}
+    # channel by channel, threads share strips of all of them
+    assert any(t.tile == (1, 32, 256) and t.order == (0, 1, 2) and t.parallel == 2 for t in found)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_reasons_that_are_kept_are_those_of_plans(seed):
     rng = Random(seed)
