@@ -33,6 +33,7 @@ from tilewright.plan.inlining import inline_stages
 from tilewright.plan.pipeline.fusion import better_fusion
 from tilewright.plan.pipeline.rule import pipeline_before
 from tilewright.plan.rows.match_rows import rows_before, shared_depth
+from tilewright.plan.rows.merge_axes import merge_axes
 from tilewright.plan.rows.reduction import LaneReduction, split_reductions
 from tilewright.plan.rows.split_rows import share_rows
 from tilewright.plan.rows.split_updates import share_updates
@@ -138,7 +139,7 @@ def _plan_clusters(
             return chained
     except ScheduleError as error:
         s = fell_back(s, "no chain, step by step", error)
-    s, general = gather_general(store_in_groups(s, target, constants), target)
+    s, general = gather_general(store_in_groups(merge_axes(s, target), target, constants), target)
     try:
         changed, along = split_reductions(s, machine, constants, general)
         if along:

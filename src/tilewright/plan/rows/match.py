@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from tilewright.analysis import pointwise_reader, reduction_of
-from tilewright.ir import Index, Load, Program, Stage, loads
+from tilewright.analysis import flat_index, pointwise_reader, reduction_of
+from tilewright.ir import Index, Load, Program, Stage, loads, var
 from tilewright.plan.contraction.output_order import blocks_of
 from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.register_tiling import VECTORS_OF_SUMS, is_tileable
@@ -84,6 +84,27 @@ def ending_stage(program: Program, stage: Stage) -> Stage | None:
         return stage
     reader = pointwise_reader(program, stage)
     return reader if reader is not None and set(reader.writes) <= outputs else None
+
+
+def is_of_all(program: Program, stage: Stage) -> bool:
+    """Whether a stage reduces all there is to one element, which others then read in loops of their own.
+
+    Where these have a loop of one iteration for the only row, everything about it is done in that.
+    """
+    one = Index(1)
+    if not stage.is_reduction or any(it.extent != one for it in stage.iters if it.kind == "par"):
+        return False
+    made, after = set(stage.writes), False
+    for reader in program.stages[program.stages.index(stage) + 1 :]:
+        pars = [it.extent for it in reader.iters if it.kind == "par"]
+        if made.isdisjoint(reader.reads) or reader.is_reduction:
+            continue
+        made.update(reader.writes)
+        if any(extent != one for extent in pars):
+            after = True
+            if pars[0] == one:
+                return False
+    return after
 
 
 def match_lanes(
@@ -173,11 +194,8 @@ def _suits(program: Program, stage: Stage, target: Target, constants: Collection
 
 def _along(program: Program, ld: Load, axis: str) -> bool:
     """Whether a load moves by single elements along an axis, and not otherwise."""
-    shape = program.buffer(ld.buffer).shape
-    places = [i for i, extent in zip(ld.indices, shape, strict=True) if extent != Index(1)]
-    if not places or places[-1].coefficient(axis) != 1:
-        return False
-    return not any(axis in i.vars for i in places[:-1])
+    place = flat_index(program, ld.buffer, ld.indices)
+    return place is not None and axis not in (place - var(axis)).vars
 
 
 def _elements_apart(program: Program, ld: Load, axis: str) -> int:

@@ -28,7 +28,7 @@ from tilewright.plan.rows.chunks import (
     sums_in_registers,
     tiles_of_block,
 )
-from tilewright.plan.rows.match import LaneMatch, ending_stage, match_lanes
+from tilewright.plan.rows.match import LaneMatch, ending_stage, is_of_all, match_lanes
 from tilewright.plan.rows.nest import MIN_PARALLEL_ELEMENTS, elements, parallelise
 from tilewright.plan.rows.row_tiling import (
     ahead_in_first_level,
@@ -75,13 +75,10 @@ def split_reductions(
 
     Stages ``but`` are left as they are.
     """
-    program = s.program
-    assert program is not None
     choices: dict[str, LaneReduction] = {}
-    for stage in program.stages:
-        now = s.program
-        assert now is not None
-        last = ending_stage(now, stage)
+    for stage in s.require_program().stages:
+        now = s.require_program()
+        last = stage if is_of_all(now, stage) else ending_stage(now, stage)
         skipped = last is None or stage.name in but
         found = None if skipped else match_lanes(now, stage, machine.target, constants)
         if found is not None and last is not None:

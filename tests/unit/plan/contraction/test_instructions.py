@@ -47,6 +47,20 @@ def test_products_of_constants(kind, m, n, k, threads):
     np.testing.assert_allclose(Native(s.func)(given)["C"], wanted, rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("n", "k"), [(3, 64), (4, 68), (5, 16), (8, 64)])
+def test_bytes_with_few_columns(n, k, threads):
+    """Half of a vector and less was left to single products: other rules sum floats only."""
+    needs("vpdpbusd")
+    program = product(37, n, k, "vpdpbusd")
+    s = default_schedule(program, Machine(LANES, threads), constants=("B",))
+    assert "vpdpbusd(" in str(s)
+    given = arrays(program)
+    wanted = expected(given)
+    given["B"] = pack(given["B"], s.func.buffer("B"))
+    np.testing.assert_array_equal(Native(s.func)(given)["C"], wanted)
+
+
 def test_groups_that_do_not_divide_are_multiplied_one_by_one():
     needs("vdpbf16ps")
     program = product(6, 32, 9, "vdpbf16ps")
