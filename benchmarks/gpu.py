@@ -27,10 +27,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from gpu_carried import measured
 
+import tilewright
 from tilewright import lang
 from tilewright.build import DeviceFunction, flops, kernel_source, moved_bytes
 from tilewright.codegen import DeviceSource, KernelResources, compile_cuda
@@ -215,14 +218,18 @@ def model(name: str, target: GpuTarget, has_device: bool, numbers: str) -> dict[
     compiled = compile_model(proto, target="cuda", precision=numbers)
     seconds = time.perf_counter() - start
     feeds = compiled.sample_feeds()
-    compiled.run(None, feeds)
-    operations = sum(flops(group.kernel.program) for group in compiled.groups())
-    times = []
-    for _ in range(BATCHES):
-        begin = time.perf_counter()
-        compiled.run(None, feeds)
-        times.append(time.perf_counter() - begin)
-    return {"compile_s": seconds, "ms": statistics.median(times) * 1e3, "flops": operations}
+    want = compile_model(proto).run(None, feeds)
+    worst = max(
+        float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30))
+        for a, b in zip(compiled.run(None, feeds), want, strict=True)
+        if a.dtype.kind == "f"
+    )
+    programs = [group.kernel.program for group in compiled.groups()]
+    bound = sum(bound_ms(target, flops(each), moved_bytes(each), numbers) for each in programs)
+    with TemporaryDirectory() as folder:
+        compiled.save(Path(folder) / "model.tw")
+        rest = measured(tilewright.load(Path(folder) / "model.tw"), bound)
+    return {"compile_s": seconds, "relative_error": worst, "bound_ms": bound, **rest}
 
 
 def modelled_model(units: Sequence[EmittedUnit], target: GpuTarget, numbers: str) -> dict[str, Any]:

@@ -1,27 +1,27 @@
-"""The devices at hand: PoCL or another OpenCL device where one is, and this CPU through C everywhere."""
+"""The devices at hand: an NVIDIA card and PoCL or another OpenCL device where one is, and this CPU through C
+everywhere.
+"""
 
 from importlib.util import find_spec
 
 from tilewright.build import DeviceFunction, kernel_source
 from tilewright.codegen import compile_cuda
 from tilewright.devices import open_device
-from tilewright.support import InstallationError, read_settings
+from tilewright.support import InstallationError, TargetError, read_settings
 
 
-def _have_opencl():
-    if find_spec("pyopencl") is None:
-        return False
+def _have(language):
     try:
-        open_device("opencl")
-    except InstallationError:
+        open_device(language)
+    except (InstallationError, TargetError):
         return False
     return True
 
 
-HAVE_OPENCL = _have_opencl()
+HAVE_CUDA, HAVE_OPENCL = _have("cuda"), _have("opencl")
 HAVE_NVRTC = find_spec("cuda") is not None and find_spec("cuda.bindings") is not None
-#: Languages to run kernels in; where there is no OpenCL device the same kernels still run through C.
-LANGUAGES = ("opencl", "c") if HAVE_OPENCL else ("c",)
+#: Languages to run kernels in; where there is no device the same kernels still run through C.
+LANGUAGES = ("cuda",) * HAVE_CUDA + ("opencl",) * HAVE_OPENCL + ("c",)
 ARCHITECTURES = ("sm_80", "sm_90")
 
 

@@ -24,7 +24,10 @@ class CudaDriver:
 
 @dataclass(frozen=True, slots=True)
 class CudaDeviceFacts:
-    """What the driver says of a device; bytes."""
+    """What the driver says of a device, in bytes, cycles a second, and bytes a second of its memory.
+
+    A clock or a bandwidth is zero where the driver does not say.
+    """
 
     driver: CudaDriver
     device: Any
@@ -36,6 +39,7 @@ class CudaDeviceFacts:
     shared_per_block: int
     memory_bytes: int
     clock_hz: float
+    bandwidth: float
 
 
 def cuda_driver() -> CudaDriver:
@@ -99,6 +103,8 @@ def first_cuda_device(driver: CudaDriver | None = None) -> CudaDeviceFacts:
         shared_per_block=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         memory_bytes=int(ask("cuDeviceTotalMem", device)),
         clock_hz=attribute("CLOCK_RATE") * 1e3,
+        # kHz and bits; each clock moves two
+        bandwidth=attribute("MEMORY_CLOCK_RATE") * 1e3 * 2 * attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8,
     )
 
 
@@ -115,8 +121,13 @@ def detect_cuda(driver: CudaDriver | None = None) -> GpuTarget:
     older = [table for table in NVIDIA if _number(table.arch) <= _number(found.arch)] or list(NVIDIA[:1])
     table = named or by_arch.get(found.arch) or max(older, key=lambda t: _number(t.arch))
 
+    clock = found.clock_hz or table.clock_hz
+    moved = found.bandwidth / (found.units * clock) if clock else 0.0
+
     def level(known: MemoryLevel) -> MemoryLevel:
-        return replace(known, size=found.memory_bytes) if known.scope == "global" else known
+        if known.scope != "global":
+            return known
+        return replace(known, size=found.memory_bytes, bandwidth=moved or known.bandwidth)
 
     return replace(
         table,
@@ -126,7 +137,7 @@ def detect_cuda(driver: CudaDriver | None = None) -> GpuTarget:
         shared_per_block=found.shared_per_block,
         shared_per_unit=max(found.shared_per_block, table.shared_per_unit),
         memory=tuple(map(level, table.memory)),
-        clock_hz=found.clock_hz or table.clock_hz,
+        clock_hz=clock,
     )
 
 

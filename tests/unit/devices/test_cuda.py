@@ -17,7 +17,7 @@ from tilewright.devices import DeviceCall, DevicePlanBuilder, bind_tensors
 from tilewright.devices.cuda import CudaDevice
 from tilewright.runtime import TensorInfo, aligned_copy
 from tilewright.support import InputError, InstallationError, InternalError, ResourceError, TargetError
-from tilewright.target import CudaDriver, detect_cuda
+from tilewright.target import H200, CudaDriver, detect_cuda
 from tilewright.target.detect_cuda import cuda_driver
 
 #: The function of this name hides the module.
@@ -35,6 +35,7 @@ class Code(IntEnum):
 FACTS = {
     "COMPUTE_CAPABILITY_MAJOR": 9, "COMPUTE_CAPABILITY_MINOR": 0, "MULTIPROCESSOR_COUNT": 132,
     "MAX_THREADS_PER_BLOCK": 1024, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448, "CLOCK_RATE": 1980000,
+    "MEMORY_CLOCK_RATE": 2619000, "GLOBAL_MEMORY_BUS_WIDTH": 5120,
 }  # fmt: skip
 
 
@@ -251,6 +252,13 @@ def test_the_target_of_a_device():
     found = detect_cuda(CudaDriver(Driver()))
     assert (found.name, found.arch, found.units) == ("cuda", "sm_90", 132)
     assert found.memory_bytes == 1 << 30 and found.shared_per_block == 232448
+    # as the driver says, not as the table of its kind
+    moved = found.level("memory").bandwidth * found.units * found.clock_hz
+    assert moved == pytest.approx(2 * 2619e6 * 5120 / 8)
+    silent = SimpleNamespace(**(FACTS | {"MEMORY_CLOCK_RATE": 0}))
+    driver = Driver()
+    driver._cuDeviceGetAttribute = lambda attribute, _: getattr(silent, attribute)
+    assert detect_cuda(CudaDriver(driver)).level("memory").bandwidth == H200.level("memory").bandwidth
     # a device without a table has that of its architecture
     other = detect_cuda(CudaDriver(Driver(name=b"Another\0")))
     assert other.level("l2") == found.level("l2")
