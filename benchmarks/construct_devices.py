@@ -2,7 +2,8 @@
 
 Without a GPU: registers and spilled bytes of each kernel by NVRTC, occupancy and waves, seconds by the model,
 and the results of OpenCL on this CPU (PoCL) held against torch, of a smaller problem with the same plans,
-where the whole one would take long there.
+where the whole one would take long there. With ``--device cuda`` the kernels of the card that is here: the
+default's, each variant's and torch's milliseconds, interleaved, and the largest error against torch.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from construct_shapes import Shape
-from gpu import bound_ms, modelled
+from gpu import bound_ms, interleaved, modelled, torch_seconds
 
 from tilewright.build import DeviceFunction
 from tilewright.cost import Machine
@@ -93,6 +94,23 @@ def on_pocl(shape: Shape, plan: UnitPlan, target: GpuTarget) -> dict[str, Any]:
     return {"pocl_of": small.flops / 1e9, "same_plan": same, "pocl_error": error}
 
 
+def on_card(shape: Shape, task: Task, plans: dict[str, UnitPlan]) -> dict[str, Any]:
+    """Milliseconds of the default, of each plan and of torch on the card here, and errors against torch."""
+    device, arrays = open_device("cuda"), _arrays(task.program)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    tensors = [torch.from_numpy(a).cuda() for a in arrays.values()]
+    want = shape.torch(*tensors).cpu().numpy()
+    runs, errors = {"torch": torch_seconds(lambda: shape.torch(*tensors))}, {}
+    for name, plan in {"default": task.default().plan, **plans}.items():
+        s = build_unit(task.program, plan, task.machine)
+        made, inputs, outputs = DeviceFunction(s.func, device, read_settings()).plan(arrays, {})
+        made.run(inputs, list(outputs.values()))
+        (got,) = outputs.values()
+        errors[name] = float(np.abs(got - want).max() / np.abs(want).max())
+        runs[name] = made.seconds
+    return {"ms": interleaved(runs), "errors": errors}
+
+
 def _moved(nest: Any, other: Any) -> Any:
     return replace(nest, plan=other.plan)
 
@@ -122,4 +140,6 @@ def device_row(shape: Shape, target: GpuTarget, clock: Callable[[], float], ever
         for name, plan in plans.items()
         if every or name == "construct"
     }
+    if target.name == "cuda":
+        return row | on_card(shape, task, plans)
     return row | on_pocl(shape, plans["construct"], POCL)

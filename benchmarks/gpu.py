@@ -127,17 +127,36 @@ def kernel_rows(
     return rows
 
 
-def milliseconds(run: Callable[[int], float]) -> float:
-    """The median over batches; ``run`` does so many runs and returns seconds a run."""
-    count = max(1, int(0.05 / max(run(1), 1e-6)))
-    return statistics.median(run(count) for _ in range(BATCHES)) * 1e3
+def interleaved(runs: Mapping[str, Callable[[int], float]]) -> dict[str, float]:
+    """The median over batches of each, in milliseconds; a call is told a count, and returns seconds a run."""
+    counts = {name: max(1, int(0.05 / max(run(1), 1e-6))) for name, run in runs.items()}
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(BATCHES):
+        for name, run in runs.items():
+            found[name].append(run(counts[name]) * 1e3)
+    return {name: statistics.median(each) for name, each in found.items()}
 
 
-def torch_gemm(n: int, numbers: str) -> float | None:
-    """Torch's milliseconds; ``None`` where it is not, has no device, or no product of such numbers."""
-    if numbers == "i8":
-        return None
-    if find_spec("torch") is None:
+def torch_seconds(call: Callable[[], Any]) -> Callable[[int], float]:
+    """Seconds a call of so many calls of torch, by events on the device."""
+    torch: Any = import_module("torch")
+
+    def run(count: int) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(count):
+            call()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3 / count
+
+    run(3)
+    return run
+
+
+def torch_gemm(n: int, numbers: str) -> Callable[[int], float] | None:
+    """Torch's product; ``None`` where it is not, has no device, or no product of such numbers."""
+    if numbers == "i8" or find_spec("torch") is None:
         return None
     torch: Any = import_module("torch")
     if not torch.cuda.is_available():
@@ -145,18 +164,7 @@ def torch_gemm(n: int, numbers: str) -> float | None:
     torch.backends.cuda.matmul.allow_tf32 = numbers == "tf32"
     dtype = {"f16": torch.float16, "bf16": torch.bfloat16}.get(numbers, torch.float32)
     a, b = (torch.randn(n, n, device="cuda").to(dtype) for _ in range(2))
-
-    def run(count: int) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(count):
-            a @ b
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) / 1e3 / count
-
-    run(3)
-    return milliseconds(run)
+    return torch_seconds(lambda: a @ b)
 
 
 def gemm_rows(target: GpuTarget, has_device: bool) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
@@ -193,10 +201,9 @@ def gemm(n: int, kind: str, target: GpuTarget, has_device: bool) -> dict[str, An
     plan.run(inputs, list(outputs.values()))
     wide = [arrays[name].astype(np.float32) for name in "AB"]
     error = float(np.abs(outputs["C"] - wide[0] @ wide[1]).max())
-    ms = milliseconds(plan.seconds)
-    return row | {
-        "ms": ms, "tflops": operations / ms / 1e9, "max_error": error, "torch_ms": torch_gemm(n, numbers)
-    }  # fmt: skip
+    peer = torch_gemm(n, numbers)
+    found = interleaved({"ms": plan.seconds} | ({} if peer is None else {"torch_ms": peer}))
+    return row | found | {"tflops": operations / found["ms"] / 1e9, "max_error": error}
 
 
 def model_rows(target: GpuTarget, has_device: bool) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:

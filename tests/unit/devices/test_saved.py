@@ -102,7 +102,6 @@ def altered(path, to, change):
     ("change", "message"),
     [
         (lambda d: d["device"].update(modules=[[0, 1 << 40]] * 99), "does not hold all of its code"),
-        (lambda d: d["device"].update(identity="another device"), "is for another device, this device is"),
         (lambda d: d["device"].update(language=3), "device: language"),
         (lambda d: d.update(device=[]), "device: device"),
         (lambda d: d["device"]["kernels"][0].__setitem__(2, 0), "device: kernels"),
@@ -121,6 +120,16 @@ def altered(path, to, change):
 def test_what_is_wrong_with_a_file_is_said(saved, tmp_path, change, message):
     with pytest.raises(ArtefactError, match=message):
         tilewright.load(altered(saved[1], tmp_path / "m.tw", change))
+
+
+def test_code_for_another_device_of_its_kind(tmp_path):
+    tilewright.compile(zoo.SMALL["tinybert4"](), target="c").save(tmp_path / "m.tw")
+
+    def change(data):
+        data["device"].update(identity="another device")
+
+    with pytest.raises(ArtefactError, match="is for another device, this device is"):
+        tilewright.load(altered(tmp_path / "m.tw", tmp_path / "other.tw", change))
 
 
 @pytest.mark.skipif(not HAVE_NVRTC, reason="kernels for CUDA are compiled by NVRTC")
