@@ -154,7 +154,7 @@ def measure(name: str, options: Any) -> dict[str, Any]:
     row |= {"beam_ms": min(tried.values(), default=None), "candidates_ms": [*tried.values()]}
     if "halide" in found:
         row["halide_ms"] = found["halide"]
-        row["ahead"] = found["halide"] / min(found["default"], *tried.values())
+        row["ahead"] = found["halide"] / min((found["default"], *tried.values()))
     return row
 
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 from tilewright.support import InstallationError, InternalError, TargetError, known_names
 
 _OPTIONS: Final = ("--std=c++17", "--ptxas-options=--verbose", "--device-as-default-execution-space")
+_CACHES: Final = (12, 9)
+"""The first NVRTC that keeps what it compiled where a device is: the log of what it finds there is empty."""
 _ENTRY: Final = re.compile(r"Compiling entry function '(\w+)'")
 _FRAME: Final = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED: Final = re.compile(r"Used (\d+) registers")
@@ -54,7 +56,8 @@ def compile_cuda(text: str, arch: str) -> CudaModule:
         raise TargetError(f"the installed NVRTC does not compile for {arch}", hint=hint)
     program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []), "a text")
     try:
-        options = [option.encode() for option in (f"--gpu-architecture={arch}", *_OPTIONS)]
+        kept = ("--no-cache",) if nvrtc.nvrtcVersion()[1:] >= _CACHES else ()
+        options = [option.encode() for option in (f"--gpu-architecture={arch}", *_OPTIONS, *kept)]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _read(nvrtc, program, "ProgramLog").decode(errors="replace").rstrip("\0")
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:

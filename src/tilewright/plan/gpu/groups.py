@@ -36,9 +36,11 @@ from tilewright.target import GpuTarget
 MOST_SERIAL: Final = 16
 #: Elements of a producer that one thread keeps for itself.
 MOST_KEPT: Final = 64
-#: Elements along an axis of a tile, and of a thread's part of it.
-TILES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+#: Elements of a tile along an axis, at most.
+MOST_TILE: Final = 512
+#: Elements of a thread along an axis, and of a tile: those of a power of two of threads.
 SERIAL: Final = (1, 2, 3, 4, 5, 7, 8)
+TILES: Final = tuple(sorted({each << n for each in SERIAL for n in range(10) if each << n <= MOST_TILE}))
 #: Threads of a block that the default has along the last axis, and in all.
 ACROSS: Final = 32
 THREADS: Final = 128
@@ -79,6 +81,8 @@ def no_kernel(g: Group, plan: GpuGroupPlan) -> str:
     for axis, (n, t, e) in enumerate(zip(extents, plan.tile, plan.serial, strict=True)):
         if not 1 <= e <= t or t % e or (t > e and t >= 2 * n):
             return f"a tile of {t} elements along axis {axis}, of {n}, has no parts of {e}"
+        if e not in SERIAL or t not in TILES:
+            return f"{e} elements a thread and {t} a block along axis {axis} are no sizes of kernels"
     if prod(plan.serial) >= MOST_SERIAL:
         return f"{prod(plan.serial)} elements a thread are not written out: fewer than {MOST_SERIAL}"
     return misplaced(g, plan.places(g), 0, 1)

@@ -10,7 +10,7 @@ from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import run_function, run_program, var
 from tilewright.lower import insert_barriers
-from tilewright.plan import build_unit, graph_of, plan_from_json
+from tilewright.plan import RULES, build_unit, graph_of, plan_from_json, rewritten
 from tilewright.strategies import History, Task
 from tilewright.strategies.beam.emit import from_plan, to_plan
 from tilewright.strategies.beam.gpu_cost import GPU_TERMS, model_of
@@ -191,3 +191,26 @@ def test_the_strategy_proposes_kernels():
     assert found[0].plan == task.default().plan
     rules = {nest.rule for each in found[1:] for nest in each.plan.nests}
     assert rules == {"gpu_group"}
+
+
+@pytest.mark.parametrize("extents", [(1536, 2560), (480, 96, 3), (37, 5)])
+def test_every_kernel_of_the_search_is_one_of_its_rule(extents):
+    x = lang.placeholder(extents, name="X")
+    program = lang.program([x], [lang.compute(extents, lambda *at: x[at] + 1.0, name="Y")])
+    g = graph_of(program)
+    (root,) = (n.index for n in g.nodes)
+    state = start(g).placed(root, "own", root)
+    plan = to_plan(g, state.tiled(root, next(iter(all_kernels(extents, 32)))), MACHINE).plan
+    (nest,) = plan.nests
+    _, context = rewritten(program, plan, MACHINE)
+    rule = RULES[nest.rule]
+    problem = rule.match(context, nest.root, nest.stages)
+    space = rule.space(problem)
+    tried = list(all_kernels(extents, 32))
+    for tiling in tried:
+        if tiling.turns(tiling.tile) <= A100.threads_per_block and np.prod(tiling.expand) < 16:
+            made = tiling.plan(())
+            assert space.has(made), made
+            for near in neighbours(g, state.tiled(root, tiling), MACHINE):
+                assert space.has(near.tilings[root].plan(())), near
+    assert any(size % 3 == 0 and size > 3 for t in tried for size in t.tile) == (max(extents) > 37)
