@@ -42,7 +42,8 @@ def compare(program, schedule, languages=LANGUAGES):
     for language in languages:
         got = on_device(schedule.func, language)(given)
         for name, value in want.items():
-            assert_close(got[name], value, terms=1024)
+            # terms cancel: an element's own size says nothing of its error
+            assert_close(got[name], value, terms=1024, magnitude=np.abs(value).max())
 
 
 @pytest.mark.parametrize("program", [softmax(2, 12, 67), norm(3, 131)], ids=["softmax", "norm"])

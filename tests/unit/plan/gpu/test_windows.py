@@ -83,7 +83,8 @@ def compare(program, s):
     for language in LANGUAGES:
         got = on_device(s.func, language)(given)
         for name, value in want.items():
-            assert_close(got[name], value, terms=64)
+            # terms cancel: an element's own size says nothing of its error
+            assert_close(got[name], value, terms=64, magnitude=np.abs(value).max())
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
