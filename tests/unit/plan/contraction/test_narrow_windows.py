@@ -60,14 +60,15 @@ def test_pooling(op, pad):
     assert in_blocks(check(lang.program([x], [op(x, (3, 3), 1, pad, name="Y")])))
 
 
-def test_sums_of_whole_planes():
+def test_sums_of_whole_planes_run_along_memory():
     x = t(3, 2 * LANES, 7, 7, name="X")
     h, w = lang.reduce_axis(7, "h"), lang.reduce_axis(7, "w")
     total = lang.compute(
         (3, 2 * LANES, 1, 1), lambda n, c, i, j: lang.sum(x[n, c, h, w], axis=[h, w]), name="S"
     )
     mean = lang.compute((3, 2 * LANES, 1, 1), lambda n, c, i, j: total[n, c, i, j] / 49.0, name="Y")
-    assert in_blocks(check(lang.program([x], [mean])))
+    # planes are one axis of 49 elements, as long as three vectors (decision 0398)
+    assert not in_blocks(check(lang.program([x], [mean])))
 
 
 @pytest.mark.parametrize("kept", ["h", "w"])
