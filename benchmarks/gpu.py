@@ -127,14 +127,18 @@ def kernel_rows(
     return rows
 
 
-def interleaved(runs: Mapping[str, Callable[[int], float]]) -> dict[str, float]:
-    """The median over batches of each, in milliseconds; a call is told a count, and returns seconds a run."""
+def interleaved(
+    runs: Mapping[str, Callable[[int], float]],
+    turns: int = BATCHES,
+    of: Callable[[Sequence[float]], float] = statistics.median,
+) -> dict[str, float]:
+    """Milliseconds of each, ``of`` all turns; a call is told a count, and returns seconds a run."""
     counts = {name: max(1, int(0.05 / max(run(1), 1e-6))) for name, run in runs.items()}
     found: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(BATCHES):
+    for _ in range(turns):
         for name, run in runs.items():
             found[name].append(run(counts[name]) * 1e3)
-    return {name: statistics.median(each) for name, each in found.items()}
+    return {name: of(each) for name, each in found.items()}
 
 
 def torch_seconds(call: Callable[[], Any]) -> Callable[[int], float]:

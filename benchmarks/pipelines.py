@@ -95,7 +95,7 @@ class Halide:
         parameters = {"parallelism": str(self.threads)}
         pipeline.apply_autoscheduler(target, hl.AutoschedulerParams(scheduler, parameters))
         pipeline.compile_jit(target)
-        out = np.empty(shape, _dtype(f))
+        out = np.empty(shape, dtype_of(f))
         buffer = hl.Buffer(out)
         seconds = time.perf_counter() - start
 
@@ -421,7 +421,8 @@ class Halide:
         return self._chain(image, 8)
 
 
-def _dtype(f: Any) -> str:
+def dtype_of(f: Any) -> str:
+    """The element type of a function of Halide, as numpy names it."""
     t = f.types()[0] if hasattr(f, "types") else f.output_types()[0]
     return f"{'float' if t.is_float() else 'uint' if t.is_uint() else 'int'}{t.bits()}"
 

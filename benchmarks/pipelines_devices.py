@@ -16,15 +16,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 from arguments import parser_of
+from gpu import interleaved
 
-from pipelines import IN_HALIDE, Halide, application, prepared
+from pipelines import IN_HALIDE, Halide, application, dtype_of, prepared
 from tilewright.build import DeviceFunction
 from tilewright.cost import Machine
 from tilewright.devices import open_device
@@ -32,9 +32,6 @@ from tilewright.schedule import Schedule
 from tilewright.strategies import History, Task, find_strategy
 from tilewright.support import UserError, read_settings
 from tilewright.target import GpuTarget, detect, find_target
-
-BATCH = 0.05
-"""Seconds that one reading takes at least."""
 
 
 def on_device(
@@ -67,7 +64,7 @@ class HalideOnCuda(Halide):
         params = {key: str(value) for key, value in limits.items()}
         pipeline.apply_autoscheduler(wanted, hl.AutoschedulerParams("Anderson2021", params))
         pipeline.compile_jit(wanted)
-        out = np.empty(shape, "float32" if f.types()[0].is_float() else f"uint{f.types()[0].bits()}")
+        out = np.empty(shape, dtype_of(f))
         buffer = hl.Buffer(out)
         pipeline.realize(buffer)
 
@@ -95,16 +92,6 @@ def alone(lock: str) -> Iterator[None]:
     with Path(lock).open("w") as file:
         flock(file, LOCK_EX)
         yield
-
-
-def milliseconds(calls: Mapping[str, Callable[[int], float]], turns: int) -> dict[str, float]:
-    """The least of so many turns, all in each turn."""
-    counts = {name: max(1, int(BATCH / max(call(1), 1e-6))) for name, call in calls.items()}
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(turns):
-        for name, call in calls.items():
-            found[name].append(call(counts[name]) * 1e3)
-    return {name: min(each) for name, each in found.items()}
 
 
 def measure(name: str, options: Any) -> dict[str, Any]:
@@ -141,12 +128,11 @@ def measure(name: str, options: Any) -> dict[str, Any]:
             except UserError as error:
                 row[f"{kind}_error"] = str(error)[:200]
         if options.halide and name in IN_HALIDE:
-            maker = partial(HalideOnCuda(2).compiled_for, name, arrays, want.shape, target)
             try:
-                calls["halide"], halide = maker()
+                calls["halide"], halide = HalideOnCuda(2).compiled_for(name, arrays, want.shape, target)
             except RuntimeError as error:
                 row["halide_error"] = str(error).strip().splitlines()[-1][:200]
-        found = milliseconds(calls, options.turns)
+        found = interleaved(calls, options.turns, min)
     if halide is not None:
         row["halide_difference"] = float(np.abs(halide().astype(np.float64) - want).max())
     tried = {kind: ms for kind, ms in found.items() if kind.startswith("beam")}

@@ -64,11 +64,11 @@ class _Nvrtc:
     class nvrtcResult:
         NVRTC_SUCCESS = 0
 
-    def __init__(self, log=b"kernels.cu(3): error: no\0"):
-        self._log = log
+    def __init__(self, log=b"kernels.cu(3): error: no\0", version=(13, 0)):
+        self._log, self._version, self.options = log, version, ()
 
     def nvrtcVersion(self):
-        return (0, 13, 0)
+        return (0, *self._version)
 
     def nvrtcGetSupportedArchs(self):
         return (0, 2, [80, 90])
@@ -76,7 +76,9 @@ class _Nvrtc:
     def nvrtcCreateProgram(self, *_):
         return (0, "program")
 
-    def nvrtcCompileProgram(self, *_):
+    def nvrtcCompileProgram(self, _, count, options):
+        assert count == len(options)
+        self.options = options
         return (6,)
 
     def nvrtcGetProgramLogSize(self, _):
@@ -88,6 +90,16 @@ class _Nvrtc:
 
     def nvrtcDestroyProgram(self, _):
         return (0,)
+
+
+@pytest.mark.parametrize(("version", "asked"), [((12, 8), False), ((12, 9), True), ((13, 0), True)])
+def test_nvrtc_compiles_anew(monkeypatch, version, asked):
+    # what comes from its cache has no log, and so no registers and spills; older ones know no such option
+    nvrtc = _Nvrtc(version=version)
+    monkeypatch.setattr("tilewright.codegen.nvrtc.import_module", lambda _: nvrtc)
+    with pytest.raises(InternalError):
+        compile_cuda("", "sm_90")
+    assert (b"--no-cache" in nvrtc.options) == asked
 
 
 def test_what_nvrtc_refuses(monkeypatch):

@@ -56,8 +56,8 @@ def compile_cuda(text: str, arch: str) -> CudaModule:
         raise TargetError(f"the installed NVRTC does not compile for {arch}", hint=hint)
     program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []), "a text")
     try:
-        kept = ("--no-cache",) if nvrtc.nvrtcVersion()[1:] >= _CACHES else ()
-        options = [option.encode() for option in (f"--gpu-architecture={arch}", *_OPTIONS, *kept)]
+        uncached = ("--no-cache",) if nvrtc.nvrtcVersion()[1:] >= _CACHES else ()
+        options = [option.encode() for option in (f"--gpu-architecture={arch}", *_OPTIONS, *uncached)]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _read(nvrtc, program, "ProgramLog").decode(errors="replace").rstrip("\0")
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
