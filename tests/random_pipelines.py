@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 from tilewright import lang
-from tilewright.plan import RULES, Context, Nest, UnitPlan
+from tilewright.plan import RULES, AtLoop, Context, Nest, UnitPlan
 from tilewright.plan.pipeline.group import is_plain
 from tilewright.plan.pipeline.group_plan import invalid
 from tilewright.schedule import Schedule, Trace
@@ -68,8 +68,11 @@ def random_program(rng: Random, stages: int = 5):
     return lang.program([x], outputs, name="random")
 
 
-def random_unit(rng: Random, program, machine) -> UnitPlan:
-    """A plan of groups of a program: random groups, and of each a random plan of its structure."""
+def random_unit(rng: Random, program, machine, *, loops: bool = False) -> UnitPlan:
+    """A plan of groups of a program: random groups, and of each a random plan of its structure.
+
+    With producers inside of other producers' ``loops``, where there may be any.
+    """
     s = Schedule(program)
     context = Context(program, machine)
     group: dict[str, str] = {}
@@ -87,11 +90,11 @@ def random_unit(rng: Random, program, machine) -> UnitPlan:
         if problem is None:
             nests.append(Nest("elementwise", root, (), _default("elementwise", context, root)))
         else:
-            nests.append(Nest("pipeline", root, members, random_plan(rng, rule, problem)))
+            nests.append(Nest("pipeline", root, members, random_plan(rng, rule, problem, loops=loops)))
     return UnitPlan(Trace(()) if not s.trace.steps else s.trace, tuple(nests))
 
 
-def random_plan(rng: Random, rule, problem):
+def random_plan(rng: Random, rule, problem, *, loops: bool = False):
     """A plan of a group, of all that its structure allows: placements are drawn from the readers on."""
     g, space = problem.group, rule.space(problem)
     for _ in range(200):
@@ -105,10 +108,13 @@ def random_plan(rng: Random, rule, problem):
         )
         places = list(plan.placements)
         for n in reversed(range(len(places))):
-            options = list(space.options["placements"].parts[n])
+            every = space.options["placements"].parts[n]
+            options = [option for option in every if loops or not isinstance(option, AtLoop)]
             rng.shuffle(options)
             if rng.random() < 0.3:
                 options.sort(key=lambda option: option != "slide")
+            elif loops and rng.random() < 0.7:
+                options.sort(key=lambda option: not isinstance(option, AtLoop))
             for option in options:
                 trial = replace(plan, placements=(*places[:n], option, *places[n + 1 :]))
                 if option == "root" or not invalid(g, trial):

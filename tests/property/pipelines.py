@@ -4,9 +4,9 @@
     python tests/property/pipelines.py --replay 1234         # one seed again: its program, plans, schedules
 
 A seed makes one program and, for it, a plan of random groups and random states of the beam search for a CPU
-and for a GPU, each one pair. A pair is right where no step is refused, the verifier has nothing to say and
-the interpreter gives the program's results, bit for bit (integers). Seeds that were wrong once are kept in
-``FOUND``.
+and for a GPU, and a plan with producers inside of others' loops, each one pair. A pair is right where no
+step is refused, the verifier has nothing to say and the interpreter gives the program's results, bit for
+bit (integers). Seeds that were wrong once are kept in ``FOUND``.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from tilewright.target import A100, X86_AVX512
 #: Seeds that were wrong once.
 FOUND = (376, 596)
 MACHINE, DEVICE = Machine(X86_AVX512, 2), Machine(A100, 1)
-PAIRS = ("groups", "beam", "gpu")
+PAIRS = ("groups", "beam", "gpu", "loops")
 STAGES = 6
 
 
@@ -68,6 +68,7 @@ def schedules(seed):
         graph = graph_of(program)
         made["beam"] = to_plan(graph, random_state(rng, graph), MACHINE).schedule
         made["gpu"] = to_plan(graph, random_state(rng, graph, DEVICE), DEVICE).schedule
+        made["loops"] = build_unit(program, random_unit(rng, program, MACHINE, loops=True), MACHINE)
     return program, made
 
 

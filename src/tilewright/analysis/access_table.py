@@ -139,14 +139,24 @@ class AccessTable:
     accesses: Mapping[str, tuple[Access, ...]]
 
     def boxes(
-        self, root: str, box: Box, members: Collection[str], ops: Arithmetic = INTEGERS
+        self,
+        root: str,
+        box: Box,
+        members: Collection[str],
+        ops: Arithmetic = INTEGERS,
+        sums: Mapping[str, Span] = MappingProxyType({}),
     ) -> dict[str, Box]:
-        """What the instances ``box`` of a root need of the stages ``members``, the root included."""
+        """What the instances ``box`` of a root need of the stages ``members``, the root included.
+
+        ``sums`` are ranges of the root's iterators of sums that do not take all values.
+        """
         found: dict[str, Box] = {root: box}
         for name in reversed(tuple(self.stages)):
             if name not in found:
                 continue
             env = iterator_spans(self.stages[name], found[name])
+            if name == root:
+                env |= sums
             for access in self.accesses[name]:
                 if access.maker in members:
                     read, known = access.box(env, ops), found.get(access.maker)

@@ -46,7 +46,7 @@ from tilewright.plan.graph.propagation import (
     value_layouts,
 )
 from tilewright.plan.open_sizes import schedule_open
-from tilewright.plan.pipeline.boxes import boxes, middle, points, whole
+from tilewright.plan.pipeline.boxes import boxes, iteration, middle, points, whole
 from tilewright.plan.pipeline.fusion import MARGIN, Fused, FusionSearch, fused_of, inlined, variants
 from tilewright.plan.pipeline.graph import (
     CHEAP,
@@ -59,8 +59,18 @@ from tilewright.plan.pipeline.graph import (
     keep,
     strahler,
 )
-from tilewright.plan.pipeline.group import Group, Placement, Window, find_group, is_plain, misplaced, windows
-from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, tile_boxes, unfit
+from tilewright.plan.pipeline.group import (
+    AtLoop,
+    Group,
+    Placement,
+    Window,
+    find_group,
+    is_plain,
+    loops_of,
+    misplaced,
+    windows,
+)
+from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, unfit
 from tilewright.plan.pipeline.grouping import Choice, Fuser, Grouping, nest_of
 from tilewright.plan.pipeline.nest import second_level, whole_nest
 from tilewright.plan.pipeline.price import FusionModel
@@ -74,7 +84,10 @@ from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
 __all__ = [
     "Amortised",
     "Combinations",
+    "AtLoop",
     "boxes",
+    "iteration",
+    "loops_of",
     "middle",
     "points",
     "whole",
@@ -115,7 +128,6 @@ __all__ = [
     "misplaced",
     "unfit",
     "kept_rows",
-    "tile_boxes",
     "second_level",
     "whole_nest",
     "GroupProblem",

@@ -190,6 +190,9 @@ def _read_plan(where: str, data: object, kind: type) -> Any:
 
 def _unknown(data: object, plan: object) -> str:
     """A field of the text that a plan does not have; empty where there is none."""
+    if isinstance(data, list) and isinstance(plan, tuple):
+        parts = (_unknown(each, part) for each, part in zip(data, plan, strict=True))
+        return next((name for name in parts if name), "")
     if not isinstance(data, dict) or not is_dataclass(plan):
         return ""
     known = {each.name for each in fields(plan)}

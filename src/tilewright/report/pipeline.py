@@ -9,7 +9,7 @@ from math import prod
 from typing import Final
 
 from tilewright.ir import Alloc, Block, LoopFunction, Program, locate
-from tilewright.plan import UnitPlan
+from tilewright.plan import AtLoop, UnitPlan, loops_of
 
 #: Sizes of the picture: a box's, and what is between boxes.
 BOX: Final = (150, 44)
@@ -43,11 +43,15 @@ def stage_rows(
 ) -> tuple[StageRow, ...]:
     """A row for each stage of a program, by its plan and its scheduled loops."""
     inlined = {str(step.args[0]) for step in plan.rewrites.steps if step.primitive == "inline_stage"}
+    stages = {stage.name: stage for stage in program.stages}
     homes = {name: (nest.root, "with it") for nest in plan.nests for name in nest.stages}
     for nest in plan.nests:
         homes[nest.root] = nest.root, "root"
         for name, place in zip(nest.stages, getattr(nest.plan, "placements", ()), strict=False):
-            homes[name] = nest.root, "root" if place == "root" else f"{nest.root}.{place}"
+            at = f"{nest.root}.{place}"
+            if isinstance(place, AtLoop):
+                at = f"{place.member}.{loops_of(stages[place.member])[place.loop].name}"
+            homes[name] = nest.root, "root" if place == "root" else at
     instances = _instances(func)
     held = {each.node.buffer.name: _bytes(each.node) for each in locate(func.body, Alloc)}
     rows = []

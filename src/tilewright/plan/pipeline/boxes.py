@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.analysis import ARRAYS, Box
+from tilewright.analysis import ARRAYS, Box, Span, extent_of
+from tilewright.ir import Stage
 from tilewright.plan.pipeline.group import Group
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -20,6 +21,24 @@ def boxes(g: Group, root: Box) -> dict[str, Box]:
     return {
         name: tuple((np.atleast_1d(lo), np.atleast_1d(hi)) for lo, hi in box) for name, box in found.items()
     }
+
+
+def loop_boxes(g: Group, name: str, box: Box, loops: int) -> dict[str, Box]:
+    """What one iteration of a producer's first loops needs of the others, amid its instances ``box``."""
+    stage = g.table.stages[name]
+    part, sums = iteration(stage, box, loops)
+    found = g.table.boxes(name, part, {m.name for m in g.members}, ARRAYS, sums)
+    return {
+        name: tuple((np.atleast_1d(lo), np.atleast_1d(hi)) for lo, hi in each) for name, each in found.items()
+    }
+
+
+def iteration(stage: Stage, box: Box, loops: int) -> tuple[Box, dict[str, Span]]:
+    """One iteration of a stage's first loops amid its instances ``box``, and its iterators of sums there."""
+    fixed = min(loops, len(box) - 1)
+    at = tuple((lo + (hi - lo) // 2,) * 2 for lo, hi in box[:fixed])
+    sums = [it for it in stage.iters if it.kind == "red"][: loops - fixed]
+    return (*at, *box[fixed:]), {it.name: (it.lo.const + extent_of(it.extent) // 2,) * 2 for it in sums}
 
 
 def points(box: Box) -> Numbers:

@@ -50,6 +50,7 @@ from tilewright.ir import (
     substitute_body,
     walk,
 )
+from tilewright.plan.pipeline.boxes import iteration
 from tilewright.plan.pipeline.group import is_plain
 
 K = TypeVar("K")
@@ -162,7 +163,9 @@ class StageGraph:
     _inlined: dict[tuple[int, frozenset[int]], Node] = field(default_factory=dict, repr=False)
     #: What searches found out of nests, by what decides it: why producers cannot be placed so.
     refused: dict[Hashable, str] = field(default_factory=dict, repr=False)
-    _boxes: dict[tuple[int, Box, frozenset[int]], Mapping[int, Box]] = field(default_factory=dict, repr=False)
+    _boxes: dict[tuple[int, Box, frozenset[int], int], Mapping[int, Box]] = field(
+        default_factory=dict, repr=False
+    )
     _amortised: dict[tuple[Node, tuple[int, ...]], Amortised] = field(default_factory=dict, repr=False)
 
     @property
@@ -207,16 +210,18 @@ class StageGraph:
             found = self._amortised[node, copies] = _side_by_side(node, copies)
         return found
 
-    def boxes(self, root: int, box: Box, members: frozenset[int]) -> Mapping[int, Box]:
+    def boxes(self, root: int, box: Box, members: frozenset[int], loops: int = 0) -> Mapping[int, Box]:
         """What the instances ``box`` of a root need of the stages of its nest, itself included.
 
-        Nests that differ in places alone, or in the order of their loops, need the same.
+        Or what one iteration of its first so many ``loops`` amid these needs. Nests that differ in places
+        alone, or in the order of their loops, need the same.
         """
-        key = root, box, members
+        key = root, box, members, loops
         found = self._boxes.get(key)
         if found is None:
             number = {self.nodes[n].name: n for n in (*members, root)}
-            named = self.table.boxes(self.nodes[root].name, box, number.keys())
+            part, sums = iteration(self.nodes[root].stage, box, loops) if loops else (box, {})
+            named = self.table.boxes(self.nodes[root].name, part, number.keys(), sums=sums)
             found = {number[name]: each for name, each in named.items()}
             keep(self._boxes, key, found)
         return found

@@ -8,14 +8,36 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from tilewright.analysis import AccessTable, table_of
-from tilewright.ir import Index, Load, Program, Stage, Store, Var, stmt_loads
+from tilewright.ir import Index, Iter, Load, Program, Stage, Store, Var, stmt_loads
+
+
+@dataclass(frozen=True, slots=True)
+class AtLoop:
+    """A place inside of another producer's loop number ``loop``, outermost first: anew in each iteration.
+
+    Loops of a producer are those of :func:`loops_of`.
+    """
+
+    member: str
+    loop: int
+
+    def __str__(self) -> str:
+        return f"{self.member}.{self.loop}"
+
 
 #: Where a producer is computed: in its readers' expressions; ahead of the nest, in full; at the innermost
-#: loop over tiles; at the outermost loop inside of a tile, anew in each iteration or only what is new in it.
-Placement: TypeAlias = Literal["inline", "root", "tile", "row", "slide"]
+#: loop over tiles; at the outermost loop inside of a tile, anew in each iteration or only what is new in it;
+#: inside of a loop of another producer.
+Placement: TypeAlias = Literal["inline", "root", "tile", "row", "slide"] | AtLoop
 PLACEMENTS: Final[tuple[Placement, ...]] = ("tile", "root", "inline", "row", "slide")
-#: How deep each placement is; a producer is no deeper than what reads it.
-_DEPTH: Final = MappingProxyType({"root": 0, "tile": 1, "row": 2, "slide": 2})
+#: A loop of a nest: the stage that it is of (the root: none), and its number.
+Level: TypeAlias = tuple[str, int]
+_TILE: Final[Level] = ("", 0)
+_ROW: Final[Level] = ("", 1)
+#: The loops around each placement; a producer's are around all that reads it.
+_LEVELS: Final[Mapping[Placement, tuple[Level, ...]]] = MappingProxyType(
+    {"root": (), "tile": (_TILE,), "row": (_TILE, _ROW), "slide": (_TILE, _ROW)}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +85,15 @@ class Group:
 def axes_of(stage: Stage) -> tuple[int, ...]:
     """Extents of the axes along which a stage's result lies."""
     return tuple(it.extent.as_int() for it in stage.iters if it.kind == "par")
+
+
+def loops_of(stage: Stage) -> tuple[Iter, ...]:
+    """The loops of a producer inside of which others may be computed: axes but the last, then its sums.
+
+    The last axis is in lanes.
+    """
+    pars = [it for it in stage.iters if it.kind == "par"]
+    return (*pars[:-1], *(it for it in stage.iters if it.kind == "red"))
 
 
 def is_plain(program: Program, stage: Stage) -> bool:
@@ -113,6 +144,12 @@ def misplaced(g: Group, places: Mapping[str, Placement], row: int, step: int) ->
 
     ``row`` is the root's axis of the outermost loop inside of a tile, which takes ``step`` rows a turn.
     """
+    later: dict[str, Stage] = {}
+    for m in reversed(g.members):
+        reason = _no_loop(m, places, later)
+        if reason:
+            return reason
+        later[m.name] = m
     readers = _readers(g, places)
     for m in g.members:
         place = places[m.name]
@@ -120,11 +157,11 @@ def misplaced(g: Group, places: Mapping[str, Placement], row: int, step: int) ->
             if m.is_reduction:
                 return f"{m.name} is a sum, which no expression holds"
             continue
+        around = _around(m.name, places)
         for reader in readers[m.name]:
-            at = "slide" if reader == g.root.name else places[reader]
-            if _DEPTH[place] > _DEPTH[at]:
+            if not _starts(_inside(g, reader, places), around):
                 return f"{m.name} is read outside of the loop where it is computed, by {reader}"
-            if place == "row" and at == "slide" and reader != g.root.name:
+            if place == "row" and reader != g.root.name and places[reader] == "slide":
                 return f"{reader} keeps rows, and {m.name}, which it reads, would not"
     sliding = [m.name for m in g.members if places[m.name] == "slide"]
     if sliding:
@@ -138,6 +175,49 @@ def misplaced(g: Group, places: Mapping[str, Placement], row: int, step: int) ->
             for name in _at_other_rates(g, m, places):
                 return f"{m.name} reads {name} at another rate: tiles hold too little for its new rows"
     return ""
+
+
+def _no_loop(m: Stage, places: Mapping[str, Placement], later: Mapping[str, Stage]) -> str:
+    """Why a producer's place is no loop of one of those ``later``, empty where it is or need not be one."""
+    place = places[m.name]
+    if not isinstance(place, AtLoop):
+        return ""
+    if place.member not in later or places[place.member] in ("inline", "root", "slide"):
+        return (
+            f"{m.name} cannot be computed inside of {place.member}, which has no loops of its own in a tile"
+        )
+    count = len(loops_of(later[place.member]))
+    if not 0 <= place.loop < count:
+        return (
+            f"{m.name} is at the loop number {place.loop} of {place.member}, which has {count} around lanes"
+        )
+    return ""
+
+
+def _around(name: str, places: Mapping[str, Placement]) -> tuple[Level, ...]:
+    """The loops around what is computed of a producer, outermost first."""
+    place = places[name]
+    if isinstance(place, AtLoop):
+        return (*_around(place.member, places), *((place.member, n) for n in range(place.loop + 1)))
+    return _LEVELS[place]
+
+
+def _inside(g: Group, reader: str, places: Mapping[str, Placement]) -> tuple[Level, ...]:
+    """The loops around an instance of a reader, outermost first, those in lanes left out."""
+    if reader == g.root.name:
+        return (_TILE, _ROW)
+    stage = next(m for m in g.members if m.name == reader)
+    return (*_around(reader, places), *((reader, n) for n in range(len(loops_of(stage)))))
+
+
+def _starts(loops: tuple[Level, ...], first: tuple[Level, ...]) -> bool:
+    return loops[: len(first)] == first
+
+
+def outermost(name: str, places: Mapping[str, Placement]) -> Placement:
+    """The place in the root's nest of a producer, or of that inside of whose loops it is computed."""
+    place = places[name]
+    return outermost(place.member, places) if isinstance(place, AtLoop) else place
 
 
 def _at_other_rates(g: Group, stage: Stage, places: Mapping[str, Placement]) -> Iterator[str]:
@@ -172,7 +252,7 @@ def windows(
         if stage.name in found and stage is not g.root and window is not None:
             if places[stage.name] == "slide" and not ahead:
                 window = Window(window.axis, window.last - step + 1, window.last)
-            elif places[stage.name] in ("tile", "root"):
+            elif outermost(stage.name, places) in ("tile", "root"):
                 continue
         for ld in g.reads[stage.name]:
             member = by_buffer[ld.buffer]
@@ -207,6 +287,13 @@ def _readers(g: Group, places: Mapping[str, Placement]) -> dict[str, set[str]]:
     return out
 
 
-def placements_of(stage: Stage) -> tuple[Placement, ...]:
-    """The placements that a producer may have."""
-    return tuple(p for p in PLACEMENTS if not (stage.is_reduction and p in ("inline", "slide")))
+def placements_of(g: Group, stage: Stage) -> tuple[Placement, ...]:
+    """The placements that a producer may have; inside of loops of those that need it, directly or not."""
+    needing = {stage.name}
+    loops: list[Placement] = []
+    for m in g.members[g.members.index(stage) + 1 :]:
+        if any(g.makers[ld.buffer] in needing for ld in g.reads[m.name]):
+            needing.add(m.name)
+            loops += [AtLoop(m.name, n) for n in range(len(loops_of(m)))]
+    known = (p for p in PLACEMENTS if not (stage.is_reduction and p in ("inline", "slide")))
+    return (*known, *loops)

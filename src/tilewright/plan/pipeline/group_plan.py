@@ -9,8 +9,8 @@ from typing import Final
 
 from tilewright.analysis import Box
 from tilewright.ir import Program, stmt_loads
-from tilewright.plan.pipeline.boxes import boxes, middle, points
-from tilewright.plan.pipeline.group import Group, Placement, misplaced, windows
+from tilewright.plan.pipeline.boxes import boxes, loop_boxes, middle, points
+from tilewright.plan.pipeline.group import AtLoop, Group, Placement, misplaced, windows
 
 #: Copies of a root's innermost loop that may be expanded.
 MOST_EXPANDED: Final = 32
@@ -102,13 +102,23 @@ def too_long(g: Group, program: Program, plan: GroupPlan) -> str:
     return ""
 
 
-def tile_boxes(g: Group, plan: GroupPlan) -> tuple[Mapping[str, Box], Mapping[str, Box]]:
-    """What a tile amid the result needs of each stage, and what one turn of the loop over its rows needs."""
-    tile = middle(g.axes, plan.tile)
-    first = tile[plan.row][0]
+def made_boxes(g: Group, plan: GroupPlan) -> Mapping[str, Box]:
+    """What is computed of each producer in one iteration of the loop where it is, amid the result.
+
+    Of those that keep rows all that a tile needs.
+    """
+    own = middle(g.axes, plan.tile)
+    first = own[plan.row][0]
     row = (first, first + (plan.expand[plan.row] - 1))
-    turn = (*tile[: plan.row], row, *tile[plan.row + 1 :])
-    return boxes(g, tile), boxes(g, turn)
+    tile, turn = boxes(g, own), boxes(g, (*own[: plan.row], row, *own[plan.row + 1 :]))
+    out: dict[str, Box] = {}
+    for m, place in reversed(list(zip(g.members, plan.placements, strict=True))):
+        found: Mapping[str, Box] = turn if place == "row" else tile
+        if isinstance(place, AtLoop):
+            found = loop_boxes(g, place.member, out[place.member], place.loop + 1)
+        if m.name in found:
+            out[m.name] = found[m.name]
+    return out
 
 
 def kept_rows(g: Group, plan: GroupPlan) -> dict[str, tuple[int, int]]:
@@ -129,15 +139,15 @@ def kept_rows(g: Group, plan: GroupPlan) -> dict[str, tuple[int, int]]:
 
 def held_bytes(g: Group, program: Program, plan: GroupPlan) -> dict[str, int]:
     """Bytes of each producer that is stored inside of a tile."""
-    tile, turn = tile_boxes(g, plan)
+    made = made_boxes(g, plan)
     kept, out = kept_rows(g, plan), dict[str, int]()
     for m, place in zip(g.members, plan.placements, strict=True):
-        if place in ("inline", "root") or m.name not in tile:
+        if place in ("inline", "root") or m.name not in made:
             continue
-        count = int(points((turn if place == "row" else tile)[m.name])[0])
+        count = int(points(made[m.name])[0])
         if place == "slide":
             axis, rows = kept[m.name]
-            lo, hi = tile[m.name][axis]
+            lo, hi = made[m.name][axis]
             height = int((hi - lo)[0]) + 1
             count = count // height * min(rows, height)
         out[m.name] = count * program.buffer(m.writes[0]).dtype.bytes

@@ -17,7 +17,7 @@ from typing import Final
 
 from tilewright.cost import SWEPT_SHARE, Machine
 from tilewright.ir import Program, Stage
-from tilewright.plan.pipeline.group import Group, Placement
+from tilewright.plan.pipeline.group import AtLoop, Group, Placement, loops_of
 from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, too_long
 from tilewright.plan.pipeline.match import Pipeline
 from tilewright.plan.rows.nest import CHOICES, schedule_elementwise
@@ -128,17 +128,25 @@ def schedule_group(s: Schedule, g: Group, program: Program, plan: GroupPlan, mac
             s = s.compute_at(m.name, loops.tiles[-1])
         elif place in ("row", "slide"):
             s = s.compute_at(m.name, loops.own[0])
+        elif isinstance(place, AtLoop):
+            stage = next(each for each in g.members if each.name == place.member)
+            own = _own_loops(s, stage, stage.name)
+            s = s.compute_at(m.name, own[loops_of(stage)[place.loop].name])
+        else:
+            continue
+        if m.is_reduction:
+            s = _sums_outside_of_lanes(s, m)
     kept = kept_rows(g, plan)
     for m, place in places:
         if place == "slide":
             s = s.slide(m.name, loops.own[0])
     for m, place in places:
-        if place in ("tile", "row", "slide"):
+        if place not in ("inline", "root"):
             s = _in_lanes(s, m, m.name)
         if place == "slide":
             s = _in_lanes(s, m, f"{m.name}_first")
             s = s.roll(m.writes[0], *kept[m.name])
-        if place in ("tile", "row", "slide"):
+        if place not in ("inline", "root"):
             s = _rows_at_lines(s, m.writes[0], LINE // program.buffer(m.writes[0]).dtype.bytes)
     if loops.sums:
         s = s.decompose_init(g.root.name, loops.sums[0])
@@ -208,22 +216,29 @@ def _root_loops(s: Schedule, g: Group, plan: GroupPlan, lanes: int) -> tuple[Sch
     return s, loops
 
 
-def _in_lanes(s: Schedule, stage: Stage, block: str) -> Schedule:
-    """A producer inside of a nest: its last axis in lanes, its sums outside of that."""
-    if not stage.is_reduction:
-        return _last_in_lanes(s, block)
+def _own_loops(s: Schedule, stage: Stage, block: str) -> dict[str, str]:
+    """The loops of a producer inside of a nest by its iterators."""
     node = s.block(block)
     feeds = {it.name: at.vars for it, at in zip(node.iters, node.bind, strict=True)}
-    sums = {v for it in stage.iters if it.kind == "red" for v in feeds[it.name]}
-    last = next(it.name for it in reversed(stage.iters) if it.kind == "par")
-    own = [loop for loop in s.loops(block) if loop.startswith(f"{stage.name}_")]
-    inner = [loop for loop in own if loop in feeds[last] and loop not in sums]
-    reds = [loop for loop in own if loop in sums]
-    if not reds or not inner:
-        return s
-    s = s.reorder(*(loop for loop in own if loop not in (*reds, *inner)), *reds, *inner)
-    s = s.decompose_init(block, reds[0])
-    return _last_in_lanes(_last_in_lanes(s, f"{block}_init"), block)
+    own = s.loops(block)[-len(stage.iters) :]
+    return {it.name: next(loop for loop in own if loop in feeds[it.name]) for it in stage.iters}
+
+
+def _sums_outside_of_lanes(s: Schedule, stage: Stage) -> Schedule:
+    """A sum inside of a nest: its last axis, which is in lanes, inside of the loops over terms."""
+    own = _own_loops(s, stage, stage.name)
+    outer = [own[it.name] for it in loops_of(stage)]
+    wanted = [*outer, next(loop for loop in own.values() if loop not in outer)]
+    return s if wanted == list(s.loops(stage.name)[-len(wanted) :]) else s.reorder(*wanted)
+
+
+def _in_lanes(s: Schedule, stage: Stage, block: str) -> Schedule:
+    """A producer inside of a nest: its last axis in lanes."""
+    if stage.is_reduction:
+        own = _own_loops(s, stage, block)
+        s = s.decompose_init(block, next(own[it.name] for it in stage.iters if it.kind == "red"))
+        s = _last_in_lanes(s, f"{block}_init")
+    return _last_in_lanes(s, block)
 
 
 def _last_in_lanes(s: Schedule, block: str) -> Schedule:

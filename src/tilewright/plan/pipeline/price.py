@@ -23,9 +23,9 @@ import numpy.typing as npt
 from tilewright.analysis import ARRAYS, Access, Box, around, iterator_spans
 from tilewright.cost import SWEPT_SHARE, Machine, bandwidth, goes_past_caches
 from tilewright.ir import Index, Var
-from tilewright.plan.pipeline.boxes import Numbers, points
+from tilewright.plan.pipeline.boxes import Numbers, iteration, points
 from tilewright.plan.pipeline.graph import Node, StageGraph
-from tilewright.plan.pipeline.group import Placement, Window
+from tilewright.plan.pipeline.group import AtLoop, Placement, Window
 from tilewright.plan.pipeline.group_plan import GroupPlan
 
 Reals = npt.NDArray[np.float64]
@@ -232,11 +232,18 @@ class Growth:
             self.windows[n] = new if place == "slide" else window
             self.ahead[n] = ahead
         rows = window.rows if window is not None else step
-        self._enter(n, box, None, rows / step if place == "row" else 1.0)
+        again: Any = rows / step if place == "row" else 1.0
+        if isinstance(place, AtLoop):
+            part, times = self._iteration(n, place, box)
+            again = points(part) * times / (points(box) * self.tiles)
+        self._enter(n, box, None, again)
         self.starts = self.starts + PRODUCER_CYCLES * self.tiles
         inside: Any = points(box) * node.width
         near = inside + sum(points(self.spans[r]) * graph.nodes[r].width for r in graph.readers[n])
-        if place != "tile" and len(box) > 1:
+        if isinstance(place, AtLoop):
+            inside = near = points(part) * node.width
+            self.starts = self.starts + PRODUCER_CYCLES * times
+        elif place != "tile" and len(box) > 1:
             # a window of rows; line buffers have a power of two of them
             axis = window.axis if window is not None else len(box) - 2
             height = box[axis][1] - box[axis][0] + 1
@@ -246,6 +253,18 @@ class Growth:
             near = inside
             self.starts = self.starts + PRODUCER_CYCLES * self.tiles * height / step
         self.held[n], self.near[n] = inside, near
+
+    def _iteration(self, n: int, place: AtLoop, box: Box) -> tuple[Box, Reals]:
+        """What one iteration of the loop of another producer needs of one, and how many of them there are."""
+        graph = self.model.graph
+        home = next(m for m in self.members if graph.nodes[m].name == place.member)
+        part, sums = iteration(graph.nodes[home].stage, self.spans[home], place.loop + 1)
+        found = graph.table.boxes(
+            place.member, part, {graph.nodes[m].name for m in self.members}, ARRAYS, sums
+        )
+        turns = [it.extent.as_int() for it in graph.nodes[home].stage.iters if it.name in sums]
+        times = self.computed[home] / points(part) * prod(turns)
+        return found.get(graph.nodes[n].name, box), np.asarray(times, float)
 
     def _window(self, n: int, windows: Mapping[int, Window | None]) -> Window | None:
         """The rows that are needed of a producer for those of its readers, where they move one by one."""

@@ -82,7 +82,7 @@ class PipelineRule(Rule[GroupProblem, GroupPlan]):
         orders = [default.order, tuple(range(rank)), *((n, *_but(rank, n)) for n in range(rank))]
         options: dict[str, Sequence[Any]] = {
             "tile": Combinations(tiles),
-            "placements": Combinations([placements_of(m) for m in g.members]),
+            "placements": Combinations([placements_of(g, m) for m in g.members]),
             "order": tuple(dict.fromkeys(orders)),
             "vector": tuple(range(rank - 1, -1, -1)),
             "expand": Combinations(expands),

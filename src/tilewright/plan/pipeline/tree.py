@@ -9,7 +9,7 @@ from math import prod
 from tilewright.analysis import Access, Span
 from tilewright.cost import Machine, Node, Place, Term
 from tilewright.ir import Binary, Expr, Load, Program, Stage, Store, children, condition_of
-from tilewright.plan.pipeline.group import Group
+from tilewright.plan.pipeline.group import AtLoop, Group, Placement
 from tilewright.plan.pipeline.group_plan import GroupPlan
 from tilewright.plan.rows.nest import default_elementwise
 from tilewright.plan.rows.tree import ElementwiseLoops, Loops, elementwise_loops
@@ -88,7 +88,7 @@ class _Around:
         loops = (*self.tiles, *self.inside, *self.sums, *self.expanded, *self.lane)
         return {name: extent for name, extent, _ in loops}
 
-    def outside(self, where: str) -> frozenset[str]:
+    def outside(self, where: Placement) -> frozenset[str]:
         """The loops around what is computed at a tile, or at a row of one."""
         row = (self.inside[0][0] if self.inside else "",) if where == "row" else ()
         return frozenset((*(name for name, _, _ in self.tiles), *row))
@@ -97,9 +97,12 @@ class _Around:
 def group_tree(
     g: Group, program: Program, plan: GroupPlan, machine: Machine, known: Mapping[str, Member]
 ) -> tuple[Node, ...] | None:
-    """The nests of a plan; ``None`` for producers that slide, or whose own nests are not known."""
+    """The nests of a plan; ``None`` for producers that slide, or whose own nests are not known.
+
+    Nor are those inside of other producers' loops.
+    """
     places = plan.places(g)
-    if "slide" in plan.placements:
+    if any(place == "slide" or isinstance(place, AtLoop) for place in plan.placements):
         return None
     inlined = {m.writes[0]: m.name for m in g.members if places[m.name] == "inline"}
     bodies = _inlined(g, known, inlined) if inlined else {n: m.body for n, m in known.items()}
@@ -129,7 +132,7 @@ def group_tree(
 
 def _ahead(
     g: Group,
-    places: Mapping[str, str],
+    places: Mapping[str, Placement],
     known: Mapping[str, Member],
     bodies: Mapping[str, Body],
 ) -> list[Node] | None:
@@ -203,11 +206,11 @@ def _tiles(plan: GroupPlan, extents: Sequence[int], pars: Sequence[str]) -> tupl
 def _inside(
     g: Group,
     plan: GroupPlan,
-    places: Mapping[str, str],
+    places: Mapping[str, Placement],
     loops: _Around,
     known: Mapping[str, Member],
     bodies: Mapping[str, Body],
-) -> tuple[dict[str, list[Node]], dict[str, int], dict[str, frozenset[str]]] | None:
+) -> tuple[dict[Placement, list[Node]], dict[str, int], dict[str, frozenset[str]]] | None:
     """What is computed at a tile and at a row: its nests, the extents of all loops, and loops inside buffers.
 
     ``None`` where what a tile needs is not known.
@@ -226,7 +229,7 @@ def _inside(
     if moves is None:
         return None
     sizes = loops.sizes
-    made: list[tuple[str, str, Loops, dict[str, Place]]] = []
+    made: list[tuple[str, Placement, Loops, dict[str, Place]]] = []
     for m in g.members:
         where = places[m.name]
         if where not in boxes:
@@ -252,7 +255,7 @@ def _inside(
         made.append((m.name, where, own, its))
     everything = frozenset(sizes)
     stored = {known[n].stage.writes[0]: everything - loops.outside(where) for n, where, _, _ in made}
-    nests: dict[str, list[Node]] = {"tile": [], "row": []}
+    nests: dict[Placement, list[Node]] = {"tile": [], "row": []}
     for name, where, own, its in made:
         nests[where] += _member_nest(known[name].stage, bodies[name], own, its, sizes, stored)
     return nests, sizes, stored

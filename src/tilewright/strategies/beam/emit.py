@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from tilewright.cost import Machine
 from tilewright.plan import GpuGroupPlan, GroupPlan, Nest, Planned, StageGraph, UnitPlan, plan_groups
-from tilewright.strategies.beam.state import PLACEMENTS, GpuTiling, Place, State, Tiling, kernels, start
+from tilewright.strategies.beam.state import GpuTiling, Place, State, Tiling, kernels, placements_of, start
 
 
 def to_plan(g: StageGraph, state: State, machine: Machine, constants: Collection[str] = ()) -> Planned:
@@ -62,9 +62,8 @@ def groups(g: StageGraph, state: State) -> list[Nest]:
         if tiling is None:
             continue
         stored = [(n, place) for n, place in members if place != "inline"]
-        placements = tuple(PLACEMENTS[place] for _, place in stored)
         names = tuple(g.nodes[n].name for n, _ in stored)
-        plan = tiling.plan(placements)
+        plan = tiling.plan(placements_of(stored))
         rule = "pipeline" if isinstance(plan, GroupPlan) else "gpu_group"
         out.append(Nest(rule, g.nodes[root].name, names, plan))
     return out

@@ -183,7 +183,7 @@ def _whole(
 ) -> dict[str, float]:
     """How much is computed, how often, by how many."""
     n = node.index
-    per = {"own": 1, "tile": blocks, "row": blocks * threads}[place]
+    per = {"tile": blocks, "row": blocks * threads}.get(str(place), 1)
     box = thread if place in ("row", "own") else tile
     return {
         "num_scalars": computed * node.sums,
@@ -194,8 +194,8 @@ def _whole(
         "num_threads_per_block": float(threads),
         "num_realizations": float(per),
         "num_productions": float(per),
-        "inner_parallelism": float({"own": blocks, "tile": threads}.get(place, 1)),
-        "outer_parallelism": float({"own": 1, "tile": blocks}.get(place, blocks * threads)),
+        "inner_parallelism": float({"own": blocks, "tile": threads}.get(str(place), 1)),
+        "outer_parallelism": float({"own": 1, "tile": blocks}.get(str(place), blocks * threads)),
         "inlined_calls": computed * node.sums * node.inlined,
         "inlined_work": computed * node.sums * max(0.0, node.work - g.nodes[n].work),
         "unrolled_loop_extent": float(_points(box[n])) if place == "own" and n in box else 1.0,
@@ -289,7 +289,7 @@ def _accesses(
     unique = {"global": 0.0, "shared": 0.0, "register": 0.0}
     for read in node.reads:
         where = places.get(read.node)
-        scope = {"tile": "shared", "row": "register"}.get(where or "", "global")
+        scope = {"tile": "shared", "row": "register"}.get(str(where), "global")
         width = read.access.width
         different = _different(g, node, read.access.loads, serial)
         unique[scope] += len(different) * width

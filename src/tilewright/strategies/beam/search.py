@@ -193,7 +193,7 @@ class BeamSearch:
     def _pass(
         self,
         number: int,
-        frozen: dict[int, str],
+        frozen: dict[int, Place],
         seen: dict[Hashable, int],
         used: set[Hashable],
         good: set[Hashable],
@@ -251,7 +251,7 @@ class BeamSearch:
         nests, known = {**parent.nests, **new}, {**parent.times, **times}
         return Entry(state, key, nests, known, (*parent.path, key))
 
-    def _steps(self, entry: Entry, node: int, phase: int, frozen: dict[int, str]) -> Iterator[Step]:
+    def _steps(self, entry: Entry, node: int, phase: int, frozen: dict[int, Place]) -> Iterator[Step]:
         state = entry.state
         if phase == 2:
             own = state.places[node] == "own"
@@ -274,7 +274,7 @@ class BeamSearch:
             self.known[node] = tilings(self.graph, node, self.machine)
         return self.known[node]
 
-    def _frozen(self) -> dict[int, str]:
+    def _frozen(self) -> dict[int, Place]:
         """Places of all stages but the costliest, found among nests of their own and inlining alone."""
         order = list(self.graph.order)
         count = max(self.settings.free, ceil(log2(max(2, len(order)))))

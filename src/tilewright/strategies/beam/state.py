@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
 from types import MappingProxyType
-from typing import ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 from tilewright.analysis import Box
 from tilewright.ir import Program
 from tilewright.plan import (
     MOST_KEPT,
+    AtLoop,
     GpuGroupPlan,
     Group,
     GroupPlan,
@@ -27,11 +28,7 @@ from tilewright.plan import (
 
 T = TypeVar("T")
 #: ``own``: a nest of its own. The others are placements of plans; ``""``: not decided.
-Place: TypeAlias = Literal["", "own", "inline", "tile", "row", "slide"]
-#: Those of plans.
-PLACEMENTS: Final[Mapping[Place, Placement]] = MappingProxyType(
-    {"inline": "inline", "tile": "tile", "row": "row", "slide": "slide"}
-)
+Place: TypeAlias = Literal["", "own", "inline", "tile", "row", "slide"] | AtLoop
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,7 @@ class Tiling:
         Where producers may be depends on the loop over rows alone.
         """
         root, _, members = kernel
-        placements = tuple(PLACEMENTS[place] for _, place in members)
+        placements = placements_of(members)
         plan = GroupPlan(self.tile, placements, self.order, self.vector, self.expand, self.parallel)
         reason = unfit(g.nodes[root].extents, plan, len(members))
         if reason or not members:
@@ -207,6 +204,11 @@ def changed(g: StageGraph, state: State, node: int, before: Mapping[int, Kernel]
     return {r: (r, before[r][1], ((node, place), *before[r][2])) for r in sorted(roots)}
 
 
+def placements_of(members: Sequence[tuple[int, Place]]) -> tuple[Placement, ...]:
+    """The placements of members of a nest, in a plan's words."""
+    return tuple(place for _, place in members if place != "" and place != "own")
+
+
 def group_of(g: StageGraph, kernel: Kernel) -> tuple[Group, tuple[Placement, ...]]:
     """A nest as a group of a plan, inlined stages among its members, and its placements."""
     root, _, members = kernel
@@ -216,7 +218,7 @@ def group_of(g: StageGraph, kernel: Kernel) -> tuple[Group, tuple[Placement, ...
         for n in (*numbers, root)
     }
     stages = tuple(g.nodes[n].stage for n, _ in members)
-    placements = tuple(PLACEMENTS[place] for _, place in members)
+    placements = placements_of(members)
     return Group(g.nodes[root].stage, stages, MappingProxyType(reads), g.table), placements
 
 

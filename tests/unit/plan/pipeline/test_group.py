@@ -12,6 +12,7 @@ from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import run_function, run_program, verify
 from tilewright.plan import (
+    AtLoop,
     GroupPlan,
     Nest,
     UnitPlan,
@@ -22,11 +23,13 @@ from tilewright.plan import (
     invalid,
     kept_rows,
     middle,
+    plan_from_json,
     points,
 )
 from tilewright.plan.space import Combinations
 from tilewright.poly import check_legal, list_function
 from tilewright.schedule import Schedule, Trace
+from tilewright.support import ArtefactError
 
 CASES = 24
 
@@ -55,7 +58,7 @@ def test_random_plans_are_never_refused_and_always_right(seed, monkeypatch):
     )
     wanted = run_program(program, {"X": x})
     for n in range(3):
-        unit = random_unit(rng, program, machine)
+        unit = random_unit(rng, program, machine, loops=n > 0)
         s = built(program, unit, machine, monkeypatch)
         assert s.notes == (), (seed, n, str(unit))
         verify(s.func)
@@ -99,6 +102,77 @@ def test_boxes_are_what_is_allocated(monkeypatch):
     assert {name: found[name] for name in ("S0", "S1", "S2")} == {"S0": [11, 6], "S1": [2, 6], "S2": [2, 6]}
     held = held_bytes(g, program, plan)
     assert held == {name: 4 * rows * columns for name, (rows, columns) in found.items() if name in held}
+
+
+def shifted(h, w):
+    """Sums of two rows of differences, for three shifts, and the sum of these."""
+    x = lang.placeholder((h + 1, w + 2), "i32", name="X")
+    d = lang.reduce_axis(3, "d")
+    gaps = lang.compute((3, h + 1, w), lambda d, y, i: x[y, i] - x[y, i + d], name="gaps")
+    rows = lang.compute((3, h, w), lambda d, y, i: gaps[d, y, i] + gaps[d, y + 1, i], name="rows")
+    total = lang.compute((h, w), lambda y, i: lang.sum(rows[d, y, i] * (d + 1), axis=d), name="total")
+    return lang.program([x], [lang.compute((h, w), lambda y, i: total[y, i] * 2, name="out")])
+
+
+@pytest.mark.parametrize(
+    ("placements", "held"),
+    [
+        # of all shifts what a tile needs; of one what it needs; of one what a row needs
+        (("tile", "tile", "tile"), {"gaps": [3, 9, 6], "rows": [3, 8, 6]}),
+        ((AtLoop("rows", 0), "tile", "tile"), {"gaps": [1, 9, 6], "rows": [3, 8, 6]}),
+        ((AtLoop("rows", 1), "tile", "tile"), {"gaps": [1, 2, 6], "rows": [3, 8, 6]}),
+        # a row of all shifts; a row of one shift, inside of the sum's loop over these
+        (("tile", AtLoop("total", 0), "tile"), {"gaps": [3, 9, 6], "rows": [3, 1, 6]}),
+        ((AtLoop("total", 0), AtLoop("total", 1), "tile"), {"gaps": [3, 2, 6], "rows": [1, 1, 6]}),
+        ((AtLoop("rows", 0), AtLoop("total", 0), "tile"), {"gaps": [1, 2, 6], "rows": [3, 1, 6]}),
+        ((AtLoop("rows", 0), AtLoop("total", 0), "row"), {"gaps": [1, 2, 6], "rows": [3, 1, 6]}),
+    ],
+)
+def test_producers_inside_of_loops_of_producers(placements, held, monkeypatch):
+    program = shifted(40, 24)
+    g = group_of(program)
+    plan = plan_of(g, placements, tile=(8, 6))
+    unit = unit_of(g, plan)
+    s = built(program, unit, Machine(HOST, 1), monkeypatch)
+    found = {b.name: [n.as_int() for n in b.physical_shape] for b in s.buffers().values()}
+    assert {name: found[name] for name in held} == held
+    count = {name: 4 * int(np.prod(shape)) for name, shape in found.items()}
+    kept = held_bytes(g, program, plan)
+    assert kept == {name: count[name] for name in kept} and {*kept} == {"gaps", "rows", "total"}
+    assert plan_from_json(unit.to_json()) == unit
+    x = np.arange(41 * 26, dtype=np.int32).reshape(41, 26) ** 2 % 97
+    wanted = run_program(program, {"X": x})["out"]
+    np.testing.assert_array_equal(Native(s.func)({"X": x})["out"], wanted)
+    assert not check_legal(list_function(Schedule(program).func, {}), s.func, {})
+
+
+@pytest.mark.parametrize(
+    ("placements", "reason"),
+    [
+        ((AtLoop("out", 0), "tile", "tile"), "gaps cannot be computed inside of out, which has no loops"),
+        ((AtLoop("rows", 0), "inline", "tile"), "gaps cannot be computed inside of rows"),
+        (("tile", AtLoop("gaps", 0), "tile"), "rows cannot be computed inside of gaps"),
+        ((AtLoop("rows", 2), "tile", "tile"), "at the loop number 2 of rows, which has 2 around lanes"),
+        ((AtLoop("rows", -1), "tile", "tile"), "at the loop number -1 of rows"),
+        (("tile", AtLoop("total", 2), "tile"), "at the loop number 2 of total, which has 2"),
+        (
+            (AtLoop("total", 0), "tile", "tile"),
+            "gaps is read outside of the loop where it is computed, by rows",
+        ),
+        ((AtLoop("total", 1), AtLoop("total", 0), "tile"), "gaps is read outside of the loop"),
+        (("row", AtLoop("total", 0), "tile"), "gaps is read outside of the loop"),
+    ],
+)
+def test_what_is_no_loop_says_why(placements, reason):
+    g = group_of(shifted(40, 24))
+    assert reason in invalid(g, plan_of(g, placements, tile=(8, 6)))
+
+
+def test_a_text_with_an_unknown_part_of_a_place_is_refused():
+    g = group_of(shifted(40, 24))
+    text = unit_of(g, plan_of(g, (AtLoop("rows", 0), "tile", "tile"), tile=(8, 6))).to_json()
+    with pytest.raises(ArtefactError, match="there is no field 'depth'"):
+        plan_from_json(text.replace('"loop": 0', '"loop": 0, "depth": 1'))
 
 
 def test_boxes_of_many_tiles_at_once():

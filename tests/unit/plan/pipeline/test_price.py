@@ -7,8 +7,8 @@ from tests.native_kernel import HOST
 from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.plan.pipeline.graph import graph_of
-from tilewright.plan.pipeline.group import find_group
-from tilewright.plan.pipeline.group_plan import held_bytes
+from tilewright.plan.pipeline.group import AtLoop, find_group
+from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes
 from tilewright.plan.pipeline.grouping import Choice, Fuser, has_own_rule, plan_of
 from tilewright.plan.pipeline.price import STORE_CYCLES, FusionModel, Growth
 
@@ -45,6 +45,27 @@ def test_tiles_hold_what_the_model_says(count):
     assert group is not None and "slide" in choice.places
     held = held_bytes(group, program, plan_of(fuser, group, choice))
     assert {graph.nodes[n].name: int(b[0]) for n, b in growth.held.items()} == held
+
+
+@pytest.mark.parametrize("place", ["tile", AtLoop("rows", 0), AtLoop("rows", 1)])
+def test_what_loops_of_producers_repeat_is_counted(place):
+    image = lang.placeholder((81, 98), name="image")
+    gaps = lang.compute((3, 81, 96), lambda d, y, x: image[y, x] - image[y, x + d], name="gaps")
+    rows = lang.compute((3, 80, 96), lambda d, y, x: gaps[d, y, x] + gaps[d, y + 1, x], name="rows")
+    out = lang.compute((80, 96), lambda y, x: rows[0, y, x] * rows[2, y, x], name="out")
+    program = lang.program([image], [out])
+    model = FusionModel(graph_of(program), MACHINE)
+    group = find_group(program, "out", ("gaps", "rows"))
+    assert group is not None
+    plan = GroupPlan((8, 32), (place, "tile"), (0, 1), 1, (1, 1), 1)
+    growth = model.growth(2, {0: place, 1: "tile"}, plan)
+    assert {n: int(b[0]) for n, b in growth.held.items()} == {
+        n: held_bytes(group, program, plan)[name] for n, name in enumerate(("gaps", "rows"))
+    }
+    # 30 tiles of 3 shifts and 9 rows; 2 of each of 8 where rows are computed one by one
+    assert float(growth.computed[0][0]) == 30 * 3 * (16 if place == AtLoop("rows", 1) else 9) * 32
+    assert float(growth.computed[1][0]) == 30 * 3 * 8 * 32
+    assert model.nest(2, {0: place, 1: "tile"}, plan) > 0
 
 
 def test_sums_that_read_their_elements_once_join_others():
