@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from math import ceil, log2
 from random import Random
-from typing import Final, TypeVar
+from typing import Final
 
 from tilewright.strategies.beam.state import Place, State, Tiling
-
-T = TypeVar("T")
 
 #: Depth from which on two states with one hash are the same.
 FINEST: Final = 5
@@ -44,10 +42,7 @@ def _tiling(t: Tiling, depth: int) -> Hashable:
     return cut, t.vector, t.parallel, t.order, sum(size.bit_length() for size in t.tile) // 2
 
 
-def sample(buckets: Mapping[Hashable, Sequence[T]], rng: Random) -> list[T]:
-    """Of each bucket of size B, max(1, ceil(log2 B)) members at random, in the order of the buckets."""
-    out: list[T] = []
-    for members in buckets.values():
-        count = max(1, ceil(log2(len(members))))
-        out += rng.sample(list(members), count) if count < len(members) else members
-    return out
+def sample(size: int, rng: Random) -> Sequence[int]:
+    """Of a bucket of so many states, max(1, ceil(log2 B)) at random, by their numbers."""
+    count = max(1, ceil(log2(size)))
+    return rng.sample(range(size), count) if count < size else range(size)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from math import ceil, inf, log2
 from random import Random
 from types import MappingProxyType
@@ -20,7 +21,10 @@ from tilewright.strategies.beam.network import Network, Sample, train
 from tilewright.strategies.beam.options import places, room_of, tilings
 from tilewright.strategies.beam.state import Kernel, Place, State, Tiling, changed, held, kernels, start
 
-Shape: TypeAlias = tuple[Hashable, ...]
+#: A decision about a stage: its place, the root of its nest (-1: none), its tiling where it is a root.
+Choice: TypeAlias = tuple[Place, int, Tiling | None]
+#: What a structure is to those of one pass: that before the last stage was decided, and what that one shows.
+Key: TypeAlias = tuple[int, Hashable]
 
 #: What a state costs more for each time that its structure was seen and did not last.
 PENALTY: Final = 0.1
@@ -106,45 +110,80 @@ class Pricer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """A state of the beam, its structure and those that it came from, its nests with their times."""
+    """A state of the beam, its nests with their times, and the time of all.
+
+    ``shape`` numbers its structure, ``base`` that before the stage that was decided last, ``path`` has those
+    that it came from.
+    """
 
     state: State
-    shape: Shape
+    shape: int
+    base: int
     nests: Mapping[int, Kernel]
     times: Mapping[int, float]
-    path: tuple[Shape, ...] = ()
+    seconds: float
+    path: tuple[int, ...] = ()
 
-    @property
-    def seconds(self) -> float:
-        """The time of all nests."""
-        return sum(self.times.values())
+    def others(self, root: int) -> tuple[float, tuple[float, ...]]:
+        """The time of all nests before that of a root, and those of the nests after it."""
+        at, times = list(self.times).index(root), tuple(self.times.values())
+        return sum(times[:at]), times[at + 1 :]
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """A decision about a stage in a state of the beam, the nests that it changes, the time of all then."""
+
+    parent: Entry
+    choice: Choice
+    key: Key
+    new: Mapping[int, Kernel]
+    times: Mapping[int, float]
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """A decision about a stage in a state of the beam: its place, or its tiling."""
+class Alike:
+    """Decisions about one stage that look alike."""
 
-    parent: Entry
-    node: int
-    place: Place
-    home: int
-    tiling: Tiling | None
+    shown: Hashable
+    choices: tuple[Choice, ...]
 
-    @property
-    def state(self) -> State:
-        """The state that it leads to."""
-        state = self.parent.state
-        if state.places[self.node] != self.place:
-            return state.placed(self.node, self.place, self.home)
-        return state if self.tiling is None else state.tiled(self.node, self.tiling)
+
+@dataclass(slots=True, eq=False)
+class Bucket:
+    """Steps to states of one structure, from each state of the beam in turn; few of many are ever taken."""
+
+    size: int = 0
+    parts: list[tuple[Entry, Alike]] = field(default_factory=list)
+
+    def add(self, entry: Entry, steps: Alike) -> None:
+        """The steps from one state."""
+        self.parts.append((entry, steps))
+        self.size += len(steps.choices)
+
+    def __getitem__(self, n: int) -> tuple[Entry, Choice]:
+        for entry, steps in self.parts:
+            if n < len(steps.choices):
+                return entry, steps.choices[n]
+            n -= len(steps.choices)
+        raise IndexError(n)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The tilings of nests, and what they show to a depth: found once for all searches of a program."""
+
+    tilings: dict[int, list[Tiling | None]] = field(default_factory=dict)
+    alike: dict[tuple[int, int], list[Alike]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class BeamSearch:
     """Searches for one program. The same generator gives the same states in every run.
 
-    ``known`` are the tilings of nests that were found so far; searches may share them. A pass that has not
-    ended at the moment ``until`` of ``time.monotonic`` is given up. ``fixed`` parts are not searched.
+    Searches may share what is ``known`` of tilings. A pass that has not ended at the moment ``until`` of
+    ``time.monotonic`` is given up. ``fixed`` parts are not searched.
     """
 
     graph: StageGraph
@@ -152,10 +191,12 @@ class BeamSearch:
     pricer: Pricer
     rng: Random
     settings: Settings = Settings()
-    known: dict[int, list[Tiling | None]] = field(default_factory=dict)
+    known: Known = field(default_factory=Known)
     until: float = inf
     fixed: Fixed = field(default_factory=dict)
     _held: dict[Kernel, int] = field(default_factory=dict, repr=False)
+    #: Numbers of the structures that states of the beam had.
+    _shapes: dict[Key, int] = field(default_factory=dict, repr=False)
 
     @property
     def room(self) -> int:
@@ -166,10 +207,10 @@ class BeamSearch:
         """The states of the last pass's beam, and the best ones of those before, the best first."""
         frozen = self._frozen() if self.settings.freezing else {}
         best: dict[State, float] = {}
-        seen: dict[Hashable, int] = {}
+        seen: dict[int, int] = {}
         for number in range(self.settings.passes):
-            good: set[Hashable] = set()
-            used: set[Hashable] = set()
+            good: set[int] = set()
+            used: set[int] = set()
             finished = self._pass(number, frozen, seen, used, good)
             if finished is None:
                 break
@@ -191,73 +232,84 @@ class BeamSearch:
         return True
 
     def _pass(
-        self,
-        number: int,
-        frozen: dict[int, Place],
-        seen: dict[Hashable, int],
-        used: set[Hashable],
-        good: set[Hashable],
+        self, number: int, frozen: dict[int, Place], seen: dict[int, int], used: set[int], good: set[int]
     ) -> list[Found] | None:
         """The states of one pass; ``None`` where its time was over before it had any."""
         depth = number + 1
         first = start(self.graph)
         nests = {kernel[0]: kernel for kernel in kernels(self.graph, first)}
-        beam = [
-            Entry(
-                first,
-                structure(first, depth),
-                nests,
-                {root: self.pricer.nest(k) for root, k in nests.items()},
-            )
-        ]
+        times = {root: self.pricer.nest(k) for root, k in nests.items()}
+        shape = self._numbered((-1, structure(first, depth)))
+        beam = [Entry(first, shape, shape, nests, times, sum(times.values()))]
         for node in self.graph.order:
             if time.monotonic() >= self.until:
                 return None
-            for phase in (1, 2):
-                if phase == 2 and all(entry.state.places[node] != "own" for entry in beam):
+            for tiled in (False, True):
+                if tiled and all(entry.state.places[node] != "own" for entry in beam):
                     continue
-                beam = self._kept([s for e in beam for s in self._steps(e, node, phase, frozen)], depth, seen)
-                used.update(entry.path[-1] for entry in beam)
+                buckets: dict[Key, Bucket] = {}
+                for entry in beam:
+                    base = entry.base if tiled else entry.shape
+                    if tiled:
+                        options = self._tiled(entry, node, depth)
+                    else:
+                        options = self._placed(entry, node, depth, frozen)
+                    for steps in options:
+                        buckets.setdefault((base, steps.shown), Bucket()).add(entry, steps)
+                beam = self._kept(node, buckets, seen)
+                used.update(entry.shape for entry in beam)
         for entry in beam[: max(1, len(beam) // 4)]:
             good.update(entry.path)
         return [Found(entry.seconds, entry.state) for entry in beam]
 
-    def _kept(self, steps: list[Step], depth: int, seen: dict[Hashable, int]) -> list[Entry]:
-        """The states of a phase that go on: sampled by structure, priced, the best by penalised price."""
-        buckets: dict[Hashable, list[tuple[Shape, Step]]] = {}
-        for step in steps:
-            shape = step.parent.shape
-            own = token(step.place, step.home, step.tiling, depth)
-            key = (*shape[: step.node], own, *shape[step.node + 1 :])
-            buckets.setdefault(key, []).append((key, step))
-        if self.settings.sampling:
-            chosen = sample(buckets, self.rng)
-        else:
-            chosen = [each for members in buckets.values() for each in members]
-        priced = []
-        for n, (key, step) in enumerate(chosen):
-            entry = self._entry(step, key)
-            priced.append((entry.seconds * (1 + PENALTY * seen.get(key, 0)), n, entry))
-        priced.sort(key=lambda item: item[:2])
-        return [entry for _, _, entry in priced[: self.settings.beam]]
+    def _numbered(self, key: Key) -> int:
+        return self._shapes.setdefault(key, len(self._shapes))
 
-    def _entry(self, step: Step, key: Shape) -> Entry:
-        self.pricer.counts.states += 1
-        parent, state = step.parent, step.state
-        if state == parent.state:
-            return Entry(state, key, parent.nests, parent.times, (*parent.path, key))
-        new = changed(self.graph, state, step.node, parent.nests)
-        times = {root: self.pricer.nest(kernel) for root, kernel in new.items()}
-        nests, known = {**parent.nests, **new}, {**parent.times, **times}
-        return Entry(state, key, nests, known, (*parent.path, key))
+    def _kept(self, node: int, buckets: Mapping[Key, Bucket], seen: Mapping[int, int]) -> list[Entry]:
+        """The states of a step that go on: sampled by structure, priced, the best by penalised price.
 
-    def _steps(self, entry: Entry, node: int, phase: int, frozen: dict[int, Place]) -> Iterator[Step]:
+        Most are dropped again: what a state holds besides its price is made for the others alone.
+        """
+        priced: list[tuple[float, int, Step]] = []
+        others: dict[Entry, tuple[float, tuple[float, ...]]] = {}
+        for key, bucket in buckets.items():
+            shape = self._shapes.get(key)
+            factor = 1 + PENALTY * (0 if shape is None else seen.get(shape, 0))
+            for n in sample(bucket.size, self.rng) if self.settings.sampling else range(bucket.size):
+                entry, choice = bucket[n]
+                place, home, tiling = choice
+                if not entry.state.places[node]:
+                    state = entry.state.placed(node, place, home)
+                    new = changed(self.graph, state, node, entry.nests)
+                    times = {root: self.pricer.nest(kernel) for root, kernel in new.items()}
+                    seconds = sum({**entry.times, **times}.values())
+                elif tiling is None:
+                    new, times, seconds = {}, {}, entry.seconds
+                else:
+                    if entry not in others:
+                        others[entry] = entry.others(node)
+                    before, after = others[entry]
+                    new = {node: (node, tiling, entry.nests[node][2])}
+                    times = {node: self.pricer.nest(new[node])}
+                    seconds = sum(after, before + times[node])
+                step = Step(entry, choice, key, new, times, seconds)
+                priced.append((seconds * factor, len(priced), step))
+        self.pricer.counts.states += len(priced)
+        return [self._entry(node, step) for _, _, step in nsmallest(self.settings.beam, priced)]
+
+    def _entry(self, node: int, step: Step) -> Entry:
+        parent, (place, home, tiling) = step.parent, step.choice
+        state, shape = parent.state, self._numbered(step.key)
+        if not state.places[node]:
+            state = state.placed(node, place, home)
+        elif tiling is not None:
+            state = state.tiled(node, tiling)
+        nests, times = {**parent.nests, **step.new}, {**parent.times, **step.times}
+        return Entry(state, shape, step.key[0], nests, times, step.seconds, (*parent.path, shape))
+
+    def _placed(self, entry: Entry, node: int, depth: int, frozen: Mapping[int, Place]) -> list[Alike]:
+        """Phase 1: the places that a stage may have in a state."""
         state = entry.state
-        if phase == 2:
-            own = state.places[node] == "own"
-            for tiling in self.tilings(node) if own else (None,):
-                yield Step(entry, node, state.places[node], state.homes[node], tiling)
-            return
         known = node in self.fixed
         fused = known or node not in frozen
         options = list(places(self.graph, state, node, fused=fused, room=self.room, every=known))
@@ -265,14 +317,25 @@ class BeamSearch:
             options = [s for s in options if (s.places[node], s.homes[node]) == self.fixed[node]]
         elif node in frozen:
             options = [s for s in options if s.places[node] == frozen[node]] or options
-        for option in options:
-            yield Step(entry, node, option.places[node], option.homes[node], None)
+        return alike([(s.places[node], s.homes[node], None) for s in options], depth)
+
+    def _tiled(self, entry: Entry, node: int, depth: int) -> list[Alike]:
+        """Phase 2: the tilings that a stage may have, where it has a nest of its own."""
+        place, home = entry.state.places[node], entry.state.homes[node]
+        if place != "own":
+            return alike([(place, home, None)], depth)
+        found = self.known.alike.get((node, depth))
+        if found is None:
+            choices: list[Choice] = [(place, home, tiling) for tiling in self.tilings(node)]
+            found = self.known.alike[node, depth] = alike(choices, depth)
+        return found
 
     def tilings(self, node: int) -> list[Tiling | None]:
         """The tilings of a nest, found once."""
-        if node not in self.known:
-            self.known[node] = tilings(self.graph, node, self.machine)
-        return self.known[node]
+        known = self.known.tilings
+        if node not in known:
+            known[node] = tilings(self.graph, node, self.machine)
+        return known[node]
 
     def _frozen(self) -> dict[int, Place]:
         """Places of all stages but the costliest, found among nests of their own and inlining alone."""
@@ -293,6 +356,14 @@ class BeamSearch:
         return {n: state.places[n] for n in rest}
 
 
+def alike(choices: Iterable[Choice], depth: int) -> list[Alike]:
+    """Decisions about a stage by what they show to a depth, in the order in which they come."""
+    found: dict[Hashable, list[Choice]] = {}
+    for choice in choices:
+        found.setdefault(token(*choice, depth), []).append(choice)
+    return [Alike(shown, tuple(each)) for shown, each in found.items()]
+
+
 def batch(
     g: StageGraph,
     machine: Machine,
@@ -308,7 +379,7 @@ def batch(
     Those that do not end by ``until`` are given up: the beam search must leave the greedy ones their part.
     """
     best: dict[State, float] = {}
-    known: dict[int, list[Tiling | None]] = {}
+    known = Known()
     greedy = Settings(1, 1, settings.sampling, False, settings.memoising)
     now = time.monotonic()
     first = until if until == inf else now + BEAM_SHARE * (until - now)
