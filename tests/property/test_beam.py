@@ -16,7 +16,7 @@ from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import Alloc, Block, locate, verify
 from tilewright.lower import insert_barriers
-from tilewright.plan import graph_of, plan_from_json
+from tilewright.plan import AtLoop, graph_of, plan_from_json
 from tilewright.strategies.beam.emit import to_plan
 from tilewright.strategies.beam.gpu_cost import model_of
 from tilewright.strategies.beam.search import BeamSearch, Pricer, Settings
@@ -105,7 +105,7 @@ def counted(func, stage):
 
 
 @pytest.mark.parametrize("kind", MACHINES)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(24))
 def test_beam_features_of_plans_are_those_of_scheduled_loops(kind, seed):
     rng, machine = Random(seed), MACHINES[kind]
     program = stencils(rng)
@@ -115,10 +115,12 @@ def test_beam_features_of_plans_are_those_of_scheduled_loops(kind, seed):
         tiling = Tiling((8, 32), (0, 1), 1, (1, 1), 1)
     else:
         tiling = GpuTiling((8, 32), (0, 1), 1, (2, 1), 2)
-    places, deepest = [""] * len(graph.nodes), "row"
+    places, around = [""] * len(graph.nodes), ["tile", "row"]
     for n in range(root - 1, -1, -1):
-        deepest = "tile" if deepest == "tile" else rng.choice(["tile", "row"])
-        places[n] = deepest
+        places[n] = rng.choice(around)
+        # the loops around a stage, and around what it reads its own
+        around = around[: around.index(places[n]) + 1]
+        around += [AtLoop(graph.nodes[n].name, 0)] if kind == "cpu" else []
     places[root] = "own"
     state = State(tuple(places), (root,) * len(places), (None,) * root + (tiling,))
     planned = to_plan(graph, state, machine)

@@ -54,7 +54,7 @@ from tilewright.tune import MEMORY, Budget, Database, tune_task
     multiple=True,
     metavar="STAGE=PLACE",
     help="Where a stage is computed, with --strategy beam: own (a nest), inline, or in another's nest: "
-    "ROOT.tile, ROOT.row, ROOT.slide. May be repeated.",
+    "ROOT.tile, ROOT.row, ROOT.slide, STAGE.AXIS. May be repeated.",
 )
 @click.option(
     "--stages",

@@ -15,7 +15,8 @@ from typing import Final
 
 from tilewright.analysis import Box, iterator_spans
 from tilewright.cost import HELD_SHARE, Machine
-from tilewright.plan import OPERATIONS, Amortised, Node, Read, StageGraph
+from tilewright.ir import Stage
+from tilewright.plan import OPERATIONS, Amortised, AtLoop, Node, Read, StageGraph, loops_of
 from tilewright.strategies.beam.state import Kernel, Place
 
 #: Bytes of a cache line.
@@ -92,6 +93,14 @@ def algorithm_features(node: Node) -> list[float]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What one production of a producer computes, and how many of them there are."""
+
+    box: Box
+    times: int
+
+
 @dataclass(slots=True)
 class _Nest:
     """Numbers of a nest that all of its stages share; ``calls`` are elements of each that are computed."""
@@ -104,7 +113,7 @@ class _Nest:
     vector: int
     copies: tuple[int, ...]
     tile: Mapping[int, Box]
-    turn: Mapping[int, Box]
+    made: Mapping[int, Made]
     held: Mapping[int, int]
     calls: dict[int, float]
 
@@ -112,6 +121,11 @@ class _Nest:
     def working(self) -> float:
         """Bytes that a tile holds."""
         return float(sum(self.held.values()))
+
+    @property
+    def nearest(self) -> float:
+        """Bytes of what is computed inside of producers' loops."""
+        return float(sum(self.held[n] for n, place in self.places.items() if isinstance(place, AtLoop)))
 
 
 def features(g: StageGraph, kernel: Kernel, machine: Machine) -> tuple[StageFeatures, ...]:
@@ -150,16 +164,46 @@ def _nest(g: StageGraph, kernel: Kernel, machine: Machine) -> _Nest:
         tasks = prod(counts[axis] for axis in tiled[: tiling.parallel])
         turns = own[tiling.order[0]] // tiling.expand[tiling.order[0]]
         tiles, copies, vector = prod(counts), tiling.expand, tiling.vector
+    made = made_of(g, kernel, (tile, turn), tiles, turns)
     held, calls = dict[int, int](), {root: float(node.points)}
-    for n, place in members:
-        if place == "inline":
-            continue
-        width = g.nodes[n].width
-        whole, part = _points(tile[n]), _points(turn[n])
+    for n, each in made.items():
+        count = points_of(each.box)
         # of those that slide a window is kept, rounded up to a power of two
-        held[n] = width * (part if place == "row" else min(whole, 2 * part) if place == "slide" else whole)
-        calls[n] = float(part * tiles * turns if place == "row" else whole * tiles)
-    return _Nest(places, own, tiles, turns, tasks, vector, copies, tile, turn, held, calls)
+        kept = min(count, 2 * points_of(turn[n])) if places[n] == "slide" else count
+        held[n] = g.nodes[n].width * kept
+        calls[n] = float(count * each.times)
+    return _Nest(places, own, tiles, turns, tasks, vector, copies, tile, made, held, calls)
+
+
+def made_of(
+    g: StageGraph, kernel: Kernel, boxes: tuple[Mapping[int, Box], Mapping[int, Box]], tiles: int, turns: int
+) -> dict[int, Made]:
+    """Of each producer that is stored in a nest what is computed at once; of those that slide by tiles.
+
+    ``boxes`` are those of :func:`tile_spans`, for so many tiles of so many turns each.
+    """
+    _, _, members = kernel
+    tile, turn = boxes
+    made: dict[int, Made] = {}
+    inside = frozenset(n for n, _ in members)
+    numbers = {g.nodes[n].name: n for n in inside}
+    for n, place in reversed(members):
+        if isinstance(place, AtLoop):
+            home = numbers[place.member]
+            around, loops = made[home], place.loop + 1
+            again = prod(turns_of(g.nodes[home].stage, around.box)[:loops])
+            made[n] = Made(g.boxes(home, around.box, inside, loops)[n], around.times * again)
+        elif place == "row":
+            made[n] = Made(turn[n], tiles * turns)
+        elif place != "inline":
+            made[n] = Made(tile[n], tiles)
+    return made
+
+
+def turns_of(stage: Stage, box: Box) -> list[int]:
+    """Turns of each loop of a producer inside of which others may be computed, for its instances ``box``."""
+    axes = [hi - lo + 1 for lo, hi in box[:-1]]
+    return [*axes, *(it.extent.as_int() for it in loops_of(stage)[len(axes) :])]
 
 
 def tile_spans(g: StageGraph, kernel: Kernel) -> tuple[Mapping[int, Box], Mapping[int, Box]]:
@@ -179,7 +223,8 @@ def tile_spans(g: StageGraph, kernel: Kernel) -> tuple[Mapping[int, Box], Mappin
     return tile, g.boxes(root, tiling.turn(tuple(spans)), inside)
 
 
-def _points(box: Box) -> int:
+def points_of(box: Box) -> int:
+    """Elements of a box."""
     out = 1
     for lo, hi in box:
         out *= hi - lo + 1
@@ -210,8 +255,8 @@ def _level(nbytes: float, machine: Machine, shared: bool) -> int:
 
 def _inner(n: int, nest: _Nest) -> tuple[int, int]:
     """The axis of a stage's innermost loop, and its iterations."""
-    box = nest.tile[n]
     place = nest.places.get(n, "own")
+    box = nest.made[n].box if isinstance(place, AtLoop) else nest.tile[n]
     axis = nest.vector if place == "own" and nest.vector < len(box) else len(box) - 1
     if not box:
         return axis, 1
@@ -230,8 +275,8 @@ def _computing(g: StageGraph, node: Node, each: Amortised, nest: _Nest, machine:
     place = nest.places.get(n, "own")
     rooted = place == "own"
     computed = nest.calls[n]
-    productions = 1 if rooted else nest.tiles * (nest.turns if place in ("row", "slide") else 1)
-    realizations = 1 if rooted else nest.tiles * (nest.turns if place == "row" else 1)
+    realizations = 1 if rooted else nest.made[n].times
+    productions = realizations * (nest.turns if place == "slide" else 1)
     per_production = computed / max(1, productions)
     lanes = machine.target.lanes(node.dtype)
     _, inner = _inner(n, nest)
@@ -275,7 +320,7 @@ def _reading(node: Node, each: Amortised, nest: _Nest, machine: Machine) -> dict
     vectors, apart, scattered, unique = 0.0, 0.0, 0.0, 0.0
     moved, runs = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
     env = iterator_spans(node.stage, nest.tile[n])
-    inside = _level(nest.working, machine, True)
+    inside, nearest = _level(nest.working, machine, True), _level(nest.nearest, machine, True)
     for read in node.reads:
         where = nest.places.get(read.node)
         count = instances * each.loads[read.access.buffer]
@@ -285,12 +330,16 @@ def _reading(node: Node, each: Amortised, nest: _Nest, machine: Machine) -> dict
             scattered += count
         else:
             apart += count
+        if isinstance(where, AtLoop):
+            if nearest > 0:
+                moved[nearest - 1] += nest.calls[read.node] * read.access.width
+            continue
         if where is not None:
             if inside > 0:
-                moved[inside - 1] += float(_points(nest.tile[read.node])) * read.access.width * nest.tiles
+                moved[inside - 1] += float(points_of(nest.tile[read.node])) * read.access.width * nest.tiles
             continue
         box = read.access.box(env)
-        part = float(_points(box)) * read.access.width
+        part = float(points_of(box)) * read.access.width
         unique += part
         total, level = part * nest.tiles, _level(read.access.bytes, machine, nest.tasks > 1)
         if level == 0:

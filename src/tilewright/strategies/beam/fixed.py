@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from tilewright.plan import StageGraph
+from tilewright.plan import AtLoop, StageGraph, loops_of
 from tilewright.strategies.beam.state import Place, State
 from tilewright.support import InputError, known_names, quoted
 
-#: The place of stages by their number, and the root of the nest that they are in (-1: of none).
-Fixed: TypeAlias = Mapping[int, tuple[Place, int]]
+#: The place of stages by their number, and the root of the nest that they are in (-1: of none; no number:
+#: of that where the producer is inside of whose loop they are).
+Fixed: TypeAlias = Mapping[int, tuple[Place, int | None]]
 #: What a user writes, by the place inside of a nest.
 INSIDE: Final[Mapping[str, Place]] = {"tile": "tile", "row": "row", "slide": "slide"}
 
@@ -18,6 +19,7 @@ INSIDE: Final[Mapping[str, Place]] = {"tile": "tile", "row": "row", "slide": "sl
 def fixed_parts(g: StageGraph, given: Mapping[str, str]) -> Fixed:
     """The places of stages by name: ``own``, ``inline``, or ``ROOT.tile``, ``ROOT.row``, ``ROOT.slide``.
 
+    Or ``STAGE.AXIS``, inside of the loop along an axis of another producer.
     Raises InputError for other places, for names of no stages, and for stages that are not decided about.
     """
     numbers = {n.name: n.index for n in g.nodes}
@@ -33,7 +35,7 @@ def fixed_parts(g: StageGraph, given: Mapping[str, str]) -> Fixed:
             )
         return numbers[name]
 
-    out: dict[int, tuple[Place, int]] = {}
+    out: dict[int, tuple[Place, int | None]] = {}
     for name, text in given.items():
         n, (home, _, place) = number(name), text.rpartition(".")
         if text == "own":
@@ -42,14 +44,18 @@ def fixed_parts(g: StageGraph, given: Mapping[str, str]) -> Fixed:
             out[n] = "inline", -1
         elif home and place in INSIDE:
             out[n] = INSIDE[place], number(home)
+        elif home and place in (loops := [it.name for it in loops_of(g.nodes[number(home)].stage)]):
+            out[n] = AtLoop(home, loops.index(place)), None
         else:
             raise InputError(
                 f"{quoted(text)} is no place for the stage {quoted(name)}",
-                hint="own, inline, or at another stage: ROOT.tile, ROOT.row, ROOT.slide",
+                hint="own, inline, or inside of another nest: ROOT.tile, ROOT.row, ROOT.slide, STAGE.AXIS",
             )
     return out
 
 
 def keeps(state: State, fixed: Fixed) -> bool:
     """Whether a state has the fixed parts."""
-    return all((state.places[n], state.homes[n]) == each for n, each in fixed.items())
+    return all(
+        state.places[n] == place and home in (None, state.homes[n]) for n, (place, home) in fixed.items()
+    )

@@ -6,16 +6,26 @@ over rows inside of a tile a thread, lanes are lanes, what is expanded is a seri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from math import ceil, inf, prod
 from typing import Final
 
+from tilewright.analysis import Box
 from tilewright.cost import Machine
-from tilewright.plan import CHEAP, StageGraph, second_level
-from tilewright.strategies.beam.features import LINE, tile_spans
+from tilewright.plan import CHEAP, AtLoop, StageGraph, second_level
+from tilewright.strategies.beam.features import LINE, Made, made_of, points_of, tile_spans, turns_of
 from tilewright.strategies.beam.gpu_options import kernels_of
-from tilewright.strategies.beam.state import Kernel, Place, State, Tiling, kernels, readers, why_not
+from tilewright.strategies.beam.state import (
+    GpuTiling,
+    Kernel,
+    Place,
+    State,
+    Tiling,
+    kernels,
+    readers,
+    why_not,
+)
 from tilewright.target import GpuTarget
 
 #: Elements of a tile along the axis in lanes, and along others.
@@ -68,7 +78,7 @@ def places(
     (home,) = homes
     if home < 0 or state.tilings[home] is None:
         return
-    options: tuple[Place, ...] = ("tile", "row", "slide")
+    options: list[Place] = ["tile", "row", "slide", *_loops(g, state, node, home)]
     for place in options:
         new = state.placed(node, place, home)
         kernel = kernel_of(g, new, home)
@@ -84,6 +94,22 @@ def room_of(machine: Machine) -> int:
 def kernel_of(g: StageGraph, state: State, root: int) -> Kernel:
     """The nest of a root."""
     return next(k for k in kernels(g, state) if k[0] == root)
+
+
+def _loops(g: StageGraph, state: State, node: int, home: int) -> Iterator[AtLoop]:
+    """Loops of several turns of the producers that read a stage, and those around these."""
+    around = sorted(readers(g, state, node))
+    if home in around or isinstance(state.tilings[home], GpuTiling):
+        return
+    made, _ = _made(g, kernel_of(g, state, home))
+    found = dict[AtLoop, None]()
+    for r in around:
+        place = state.places[r]
+        if isinstance(place, AtLoop):
+            found[place] = None
+        turns = turns_of(g.nodes[r].stage, made[r].box)
+        found |= {AtLoop(g.nodes[r].name, n): None for n, count in enumerate(turns) if count > 1}
+    yield from found
 
 
 def _grows(g: StageGraph, state: State, node: int) -> bool:
@@ -112,26 +138,27 @@ def _inlines_well(g: StageGraph, state: State, node: int) -> bool:
     return calls <= MOST_INLINED * g.nodes[node].points
 
 
-def _is_wasteful(g: StageGraph, kernel: Kernel, room: float) -> bool:
-    """Whether a producer of a nest is computed too often, or all of them take too much memory."""
-    root, tiling, members = kernel
+def _made(g: StageGraph, kernel: Kernel) -> tuple[dict[int, Made], Mapping[int, Box]]:
+    """What is computed at once of the producers of a nest, and what a turn of its outer loop needs."""
+    root, tiling, _ = kernel
     assert tiling is not None
     tile, turn = tile_spans(g, kernel)
-    node = g.nodes[root]
-    own = [t or n for t, n in zip(tiling.tile, node.extents, strict=True)]
-    tiles = prod(ceil(n / t) for n, t in zip(node.extents, own, strict=True))
-    turns = tiling.turns(own)
-    total = 0
-    for n, place in members:
-        if place == "inline" or n not in tile:
-            continue
-        width = g.nodes[n].width
-        kept = prod(hi - lo + 1 for lo, hi in (tile if place == "tile" else turn)[n])
-        total += width * kept
-        if total > room or (place == "row" and kept > tiling.most_kept):
+    own = [t or n for t, n in zip(tiling.tile, g.nodes[root].extents, strict=True)]
+    tiles = prod(ceil(n / t) for n, t in zip(g.nodes[root].extents, own, strict=True))
+    return made_of(g, kernel, (tile, turn), tiles, tiling.turns(own)), turn
+
+
+def _is_wasteful(g: StageGraph, kernel: Kernel, room: float) -> bool:
+    """Whether a producer of a nest is computed too often, or all of them take too much memory."""
+    _, tiling, members = kernel
+    made, turn = _made(g, kernel)
+    total, places = 0, dict(members)
+    for n, each in made.items():
+        kept = points_of(turn[n] if places[n] == "slide" else each.box)
+        total += g.nodes[n].width * kept
+        if total > room or (tiling is not None and places[n] == "row" and kept > tiling.most_kept):
             return True
-        box, times = (turn[n], tiles * turns) if place == "row" else (tile[n], tiles)
-        if prod(hi - lo + 1 for lo, hi in box) * times > MOST_RECOMPUTED * g.nodes[n].points:
+        if points_of(each.box) * each.times > MOST_RECOMPUTED * g.nodes[n].points:
             return True
     return False
 

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from tilewright.cost import Machine
 from tilewright.plan import StageGraph
 from tilewright.strategies.beam.cost import CostModel
-from tilewright.strategies.beam.fixed import Fixed
+from tilewright.strategies.beam.fixed import Fixed, keeps
 from tilewright.strategies.beam.hashing import sample, structure, token
 from tilewright.strategies.beam.network import Network, Sample, train
 from tilewright.strategies.beam.options import places, room_of, tilings
@@ -314,7 +314,7 @@ class BeamSearch:
         fused = known or node not in frozen
         options = list(places(self.graph, state, node, fused=fused, room=self.room, every=known))
         if known:
-            options = [s for s in options if (s.places[node], s.homes[node]) == self.fixed[node]]
+            options = [s for s in options if keeps(s, {node: self.fixed[node]})]
         elif node in frozen:
             options = [s for s in options if s.places[node] == frozen[node]] or options
         return alike([(s.places[node], s.homes[node], None) for s in options], depth)
