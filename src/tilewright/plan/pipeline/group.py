@@ -144,12 +144,9 @@ def misplaced(g: Group, places: Mapping[str, Placement], row: int, step: int) ->
 
     ``row`` is the root's axis of the outermost loop inside of a tile, which takes ``step`` rows a turn.
     """
-    later: dict[str, Stage] = {}
-    for m in reversed(g.members):
-        reason = _no_loop(m, places, later)
-        if reason:
-            return reason
-        later[m.name] = m
+    around = _loops_around(g, places)
+    if isinstance(around, str):
+        return around
     readers = _readers(g, places)
     for m in g.members:
         place = places[m.name]
@@ -157,9 +154,10 @@ def misplaced(g: Group, places: Mapping[str, Placement], row: int, step: int) ->
             if m.is_reduction:
                 return f"{m.name} is a sum, which no expression holds"
             continue
-        around = _around(m.name, places)
+        own = around[m.name]
+        home = place.member if isinstance(place, AtLoop) else ""
         for reader in readers[m.name]:
-            if not _starts(_inside(g, reader, places), around):
+            if reader != home and around[reader][: len(own)] != own:
                 return f"{m.name} is read outside of the loop where it is computed, by {reader}"
             if place == "row" and reader != g.root.name and places[reader] == "slide":
                 return f"{reader} keeps rows, and {m.name}, which it reads, would not"
@@ -177,41 +175,31 @@ def misplaced(g: Group, places: Mapping[str, Placement], row: int, step: int) ->
     return ""
 
 
-def _no_loop(m: Stage, places: Mapping[str, Placement], later: Mapping[str, Stage]) -> str:
-    """Why a producer's place is no loop of one of those ``later``, empty where it is or need not be one."""
-    place = places[m.name]
-    if not isinstance(place, AtLoop):
-        return ""
-    if place.member not in later or places[place.member] in ("inline", "root", "slide"):
-        return (
-            f"{m.name} cannot be computed inside of {place.member}, which has no loops of its own in a tile"
-        )
-    count = len(loops_of(later[place.member]))
-    if not 0 <= place.loop < count:
-        return (
-            f"{m.name} is at the loop number {place.loop} of {place.member}, which has {count} around lanes"
-        )
-    return ""
+def _loops_around(g: Group, places: Mapping[str, Placement]) -> dict[str, tuple[Level, ...]] | str:
+    """The loops around what is computed of each producer, outermost first; why one's place has none.
 
-
-def _around(name: str, places: Mapping[str, Placement]) -> tuple[Level, ...]:
-    """The loops around what is computed of a producer, outermost first."""
-    place = places[name]
-    if isinstance(place, AtLoop):
-        return (*_around(place.member, places), *((place.member, n) for n in range(place.loop + 1)))
-    return _LEVELS[place]
-
-
-def _inside(g: Group, reader: str, places: Mapping[str, Placement]) -> tuple[Level, ...]:
-    """The loops around an instance of a reader, outermost first, those in lanes left out."""
-    if reader == g.root.name:
-        return (_TILE, _ROW)
-    stage = next(m for m in g.members if m.name == reader)
-    return (*_around(reader, places), *((reader, n) for n in range(len(loops_of(stage)))))
-
-
-def _starts(loops: tuple[Level, ...], first: tuple[Level, ...]) -> bool:
-    return loops[: len(first)] == first
+    Of the root those around an instance, up to the loop over rows.
+    """
+    later = dict[str, Stage]()
+    out: dict[str, tuple[Level, ...]] = {g.root.name: (_TILE, _ROW)}
+    for m in reversed(g.members):
+        place = places[m.name]
+        if isinstance(place, AtLoop):
+            home = place.member
+            if home not in later or places[home] in ("inline", "root", "slide"):
+                return (
+                    f"{m.name} cannot be computed inside of {home}, which has no loops of its own in a tile"
+                )
+            count = len(loops_of(later[home]))
+            if not 0 <= place.loop < count:
+                return (
+                    f"{m.name} is at the loop number {place.loop} of {home}, which has {count} around lanes"
+                )
+            out[m.name] = (*out[home], *((home, n) for n in range(place.loop + 1)))
+        elif place != "inline":
+            out[m.name] = _LEVELS[place]
+        later[m.name] = m
+    return out
 
 
 def outermost(name: str, places: Mapping[str, Placement]) -> Placement:

@@ -102,13 +102,15 @@ def _loops(g: StageGraph, state: State, node: int, home: int) -> Iterator[AtLoop
     if home in around or isinstance(state.tilings[home], GpuTiling):
         return
     made, _ = _made(g, kernel_of(g, state, home))
+    number = {g.nodes[n].name: n for n in made}
     found = dict[AtLoop, None]()
     for r in around:
-        place = state.places[r]
-        if isinstance(place, AtLoop):
-            found[place] = None
-        turns = turns_of(g.nodes[r].stage, made[r].box)
-        found |= {AtLoop(g.nodes[r].name, n): None for n, count in enumerate(turns) if count > 1}
+        at, count = r, len(g.nodes[r].stage.iters)
+        while at in made:
+            turns = turns_of(g.nodes[at].stage, made[at].box)
+            found |= {AtLoop(g.nodes[at].name, n): None for n, each in enumerate(turns[:count]) if each > 1}
+            place = state.places[at]
+            at, count = (number[place.member], place.loop + 1) if isinstance(place, AtLoop) else (-1, 0)
     yield from found
 
 

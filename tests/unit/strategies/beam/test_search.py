@@ -5,24 +5,26 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import HOST, Native
 from tests.random_pipelines import random_program
 from tests.unit.plan.pipeline.test_rule import harris
 
 from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import run_function, run_program
-from tilewright.plan import build_unit, graph_of, invalid, plan_from_json
+from tilewright.plan import AtLoop, build_unit, graph_of, invalid, plan_from_json
 from tilewright.poly import check_legal, list_function
 from tilewright.schedule import Schedule
 from tilewright.strategies import STRATEGIES, History, Task, best_by_model
 from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.emit import to_plan
+from tilewright.strategies.beam.fixed import fixed_parts
 from tilewright.strategies.beam.hashing import sample, structure
 from tilewright.strategies.beam.options import places, tilings
 from tilewright.strategies.beam.search import LIKELY, VARIED, BeamSearch, Pricer, Settings, batch, varied
-from tilewright.strategies.beam.state import changed, group_of, kernels, start, why_not
+from tilewright.strategies.beam.state import GpuTiling, changed, group_of, kernels, start, why_not
 from tilewright.strategies.beam.strategy import BeamStrategy
+from tilewright.support import InputError
 
 MACHINE = Machine(HOST, 2)
 SMALL = Settings(beam=4, passes=2)
@@ -200,6 +202,63 @@ def test_reasons_that_are_kept_are_those_of_plans(seed):
         assert [why_not(g, (root, tiling, members)) for _ in range(2)] == [wanted, wanted]
         reasons[wanted] += 1
     assert seed or len(reasons) > 3
+
+
+def weighted(h, w):
+    """Sums of two rows of differences for five shifts, weighted, and a blur of what is summed of these."""
+    x = lang.placeholder((h + 3, w + 4), name="X")
+    d = lang.reduce_axis(5, "d")
+    gaps = lang.compute((5, h + 3, w), lambda d, y, i: x[y, i] * x[y, i + d], name="gaps")
+    rows = lang.compute((5, h + 2, w), lambda d, y, i: gaps[d, y, i] + gaps[d, y + 1, i], name="rows")
+    total = lang.compute((h + 2, w), lambda y, i: lang.sum(rows[d, y, i] / (d + 1), axis=d), name="total")
+    return lang.program([x], [lang.compute((h, w), lambda y, i: total[y, i] + total[y + 2, i], name="out")])
+
+
+def test_places_inside_of_loops_are_those_of_several_turns_around_all_readers():
+    g = graph_of(weighted(256, 512))
+    tiling = next(t for t in tilings(g, 3, MACHINE) if t is not None and t.tile == (16, 256))
+    state = start(g).placed(3, "own", 3).tiled(3, tiling).placed(2, "tile", 3)
+
+    def offered(state, node):
+        return [s.places[node] for s in places(g, state, node) if isinstance(s.places[node], AtLoop)]
+
+    # the root reads the first; rows of the sum, and a shift of one; rows and shifts of all that is around
+    assert not offered(start(g).placed(3, "own", 3).tiled(3, tiling), 2)
+    assert offered(state, 1) == [AtLoop("total", 0), AtLoop("total", 1)]
+    assert offered(state.placed(1, "tile", 3), 0) == [AtLoop("rows", 0), AtLoop("rows", 1)]
+    at = AtLoop("total", 0)
+    assert offered(state.placed(1, at, 3), 0) == [AtLoop("rows", 0), at]
+    # of one shift of one row there are no more
+    assert offered(state.placed(1, AtLoop("total", 1), 3), 0) == [AtLoop("total", 0), AtLoop("total", 1)]
+    # nests of GPUs have none
+    device = graph_of(weighted(256, 512))
+    tiled = start(device).placed(3, "own", 3).tiled(3, GpuTiling((16, 32), (0, 1), 1, (1, 1), 2))
+    assert not offered(tiled.placed(2, "tile", 3), 1)
+
+
+@pytest.mark.parametrize(
+    "fixed", [{"rows": "out.tile", "gaps": "rows.d"}, {"rows": "total.d", "gaps": "total.y"}]
+)
+def test_fixed_places_inside_of_loops_are_kept_and_right(fixed):
+    program, fixed = weighted(64, 96), {"total": "out.tile", **fixed}
+    strategy = BeamStrategy(settings=Settings(16, 1), samples=1, fixed=fixed, filtered=False)
+    search = strategy.start(Task(program, MACHINE), History(), Random(0))
+    found = search.propose(3)
+    assert found
+    x = np.random.default_rng(0).uniform(-1, 1, (67, 100)).astype(np.float32)
+    wanted = Native(Schedule(program).func)({"X": x})["out"]
+    for each in found:
+        (nest,) = (n for n in each.plan.nests if n.root == "out")
+        words = {name: str(place) for name, place in zip(nest.stages, nest.plan.placements, strict=True)}
+        numbers = {"out.tile": "tile", "rows.d": "rows.0", "total.d": "total.1", "total.y": "total.0"}
+        assert {name: words[name] for name in fixed} == {n: numbers[at] for n, at in fixed.items()}
+        func = build_unit(program, each.plan, MACHINE).func
+        np.testing.assert_array_equal(Native(func)({"X": x})["out"], wanted)
+
+
+def test_axes_that_are_no_loops_are_no_places():
+    with pytest.raises(InputError, match=r"'rows\.i' is no place for the stage 'gaps'"):
+        fixed_parts(graph_of(weighted(64, 96)), {"gaps": "rows.i"})
 
 
 def test_structures_take_turns_but_for_what_takes_long():
