@@ -7,7 +7,7 @@ length: for one tile in integers, for many at once in arrays. They hold every el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -171,7 +171,9 @@ def table_of(program: Program) -> AccessTable:
         for name in stage.writes:
             makers.setdefault(name, []).append(stage.name)
     alone = {name: found[0] for name, found in makers.items() if len(found) == 1}
-    accesses = {stage.name: accesses_of(program, stage, alone) for stage in program.stages}
+    accesses = {
+        stage.name: accesses_of(program, stage, stmt_loads(stage.body), alone) for stage in program.stages
+    }
     stages = {stage.name: stage for stage in program.stages}
     return AccessTable(MappingProxyType(stages), MappingProxyType(accesses))
 
@@ -198,10 +200,12 @@ def extent_of(n: Index) -> int:
     return UNKNOWN if n.terms else max(1, n.const)
 
 
-def accesses_of(program: Program, stage: Stage, makers: Mapping[str, str]) -> tuple[Access, ...]:
-    """What a stage reads of each buffer; ``makers`` are the stages that make a buffer alone."""
+def accesses_of(
+    program: Program, stage: Stage, loads: Iterable[Load], makers: Mapping[str, str]
+) -> tuple[Access, ...]:
+    """What the loads of a stage read of each buffer; ``makers`` are the stages that make a buffer alone."""
     by_buffer: dict[str, list[Load]] = {}
-    for ld in dict.fromkeys(stmt_loads(stage.body)):
+    for ld in dict.fromkeys(loads):
         if ld.buffer not in stage.writes:
             by_buffer.setdefault(ld.buffer, []).append(ld)
     out = []

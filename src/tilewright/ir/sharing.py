@@ -40,26 +40,45 @@ class Numbering:
         """Nodes of each as a tree."""
         self.uses: list[int] = []
         """In how many places of distinct expressions (and roots) each occurs."""
+        self.operands: list[list[int]] = []
+        """The operands of each."""
+        self.roots: list[int] = []
         self._known: dict[Hashable, int] = {}
-        self.roots = [self._visit(e) for e in roots]
-        for n in self.roots:
-            self.uses[n] += 1
+        for e in roots:
+            self.add(e)
 
-    def _visit(self, e: Expr) -> int:
+    def add(self, root: Expr) -> int:
+        """Number one more root; it must last as long as this."""
+        n = self.number(root)
+        self.roots.append(n)
+        self.uses[n] += 1
+        return n
+
+    def number(self, e: Expr) -> int:
+        """The number of an expression below a root."""
         known = self.number_of.get(id(e))
-        if known is not None:
-            return known
-        kids = [self._visit(k) for k in children(e)]
-        key = _key(e, kids)
+        if known is None:
+            operands = children(e)
+            known = self.enter(e, [self.number(k) for k in operands]) if operands else self.leaf(e)
+            self.number_of[id(e)] = known
+        return known
+
+    def leaf(self, e: Expr) -> int:
+        """The number of an expression without operands."""
+        return self.enter(e, [])
+
+    def enter(self, e: Expr, operands: list[int]) -> int:
+        """The number of what ``e`` does with operands that have these numbers."""
+        key = _key(e, operands)
         n = self._known.get(key)
         if n is None:
             n = self._known[key] = len(self.nodes)
             self.nodes.append(e)
-            self.size.append(1 + sum(self.size[k] for k in kids))
+            self.operands.append(operands)
+            self.size.append(1 + sum(self.size[k] for k in operands))
             self.uses.append(0)
-            for k in kids:
+            for k in operands:
                 self.uses[k] += 1
-        self.number_of[id(e)] = n
         return n
 
 

@@ -48,17 +48,7 @@ from tilewright.plan.graph.propagation import (
 from tilewright.plan.open_sizes import schedule_open
 from tilewright.plan.pipeline.boxes import boxes, iteration, middle, points, whole
 from tilewright.plan.pipeline.fusion import MARGIN, Fused, FusionSearch, fused_of, inlined, variants
-from tilewright.plan.pipeline.graph import (
-    CHEAP,
-    OPERATIONS,
-    Amortised,
-    Node,
-    Read,
-    StageGraph,
-    graph_of,
-    keep,
-    strahler,
-)
+from tilewright.plan.pipeline.graph import CHEAP, Node, Read, StageGraph, graph_of, keep
 from tilewright.plan.pipeline.group import (
     AtLoop,
     Group,
@@ -75,6 +65,7 @@ from tilewright.plan.pipeline.grouping import Choice, Fuser, Grouping, nest_of
 from tilewright.plan.pipeline.nest import second_level, whole_nest
 from tilewright.plan.pipeline.price import FusionModel
 from tilewright.plan.pipeline.rule import GroupProblem
+from tilewright.plan.pipeline.values import OPERATIONS, Amortised
 from tilewright.plan.renaming import renamed_plan
 from tilewright.plan.rule import Context, Nest, Rule
 from tilewright.plan.space import Combinations, Space
@@ -97,7 +88,6 @@ __all__ = [
     "Read",
     "StageGraph",
     "graph_of",
-    "strahler",
     "Choice",
     "Fused",
     "Fuser",

@@ -6,7 +6,7 @@ from tests.native_kernel import HOST
 
 from tilewright import lang
 from tilewright.cost import Machine
-from tilewright.plan import OPERATIONS, graph_of, strahler
+from tilewright.plan import OPERATIONS, graph_of
 from tilewright.strategies.beam.cost import TERMS, CostModel
 from tilewright.strategies.beam.features import FEATURES, algorithm_features, features
 from tilewright.strategies.beam.network import NAMES, Network, Sample, error, new_network, predicted, train
@@ -183,8 +183,7 @@ def test_sums_one_after_another_need_two_registers(terms, wanted):
 def test_balanced_sums_need_one_more_for_each_level():
     x = lang.placeholder((64,), name="X")
     b = lang.compute((32,), lambda i: (x[i] + x[i + 1]) + (x[i + 2] + x[i + 3]), name="b")
-    (stage,) = lang.program([x], [b]).stages
-    assert strahler(stage.body.writes[0].value) == 3
+    assert graph_of(lang.program([x], [b])).nodes[0].branching == 3
 
 
 def test_terms_are_not_negative_and_of_their_names():
