@@ -64,15 +64,16 @@ class Amortised:
 class Values:
     """The different values of an instance of a stage, operands before what they are operands of.
 
-    ``nodes`` say what is computed, ``operands`` of which others, ``roots`` are what is stored. ``inlined``
-    elements of other stages are computed on the way. ``operations`` are counted by kind; ``work`` are
-    instructions: a product that one sum alone reads is taken along. ``strahler``'s number are the registers
-    that it takes at least, evaluated as a tree.
+    ``nodes`` say what is computed, ``operands`` of which others, ``roots`` are what is stored, ``looked_up``
+    those that other values find. ``inlined`` elements of other stages are computed on the way. ``operations``
+    are counted by kind; ``work`` are instructions: a product that one sum alone reads is taken along.
+    ``strahler``'s number are the registers that it takes at least, evaluated as a tree.
     """
 
     nodes: tuple[Expr, ...]
     operands: tuple[tuple[int, ...], ...]
     roots: tuple[int, ...]
+    looked_up: frozenset[int]
     inlined: int
     operations: Mapping[str, int]
     work: float
@@ -99,15 +100,15 @@ class Values:
         beside, count = Numbering(()), 0
         for offsets in product(*map(range, copies)):
             axes = zip(names, offsets, copies, strict=True)
-            at = {name: Index(offset, ((Var(name), n),)) for name, offset, n in axes if n > 1}
+            move = _moving({name: Index(offset, ((Var(name), n),)) for name, offset, n in axes if n > 1})
             numbers: list[int] = []
-            for e, operands in zip(self.nodes, self.operands, strict=True):
+            for n, (e, operands) in enumerate(zip(self.nodes, self.operands, strict=True)):
                 if operands:
-                    numbers.append(beside.enter(e, [numbers[n] for n in operands]))
+                    numbers.append(beside.enter(e, [numbers[k] for k in operands]))
                     continue
-                known, leaf = len(beside.nodes), e.substitute(at)
+                known, leaf = len(beside.nodes), map_indices(e, move)
                 numbers.append(beside.enter(leaf, []))
-                if len(beside.nodes) > known:
+                if n in self.looked_up and len(beside.nodes) > known:
                     for found in _finding(leaf):
                         beside.add(found)
             for n in self.roots:
@@ -127,6 +128,7 @@ def values_of(roots: Sequence[Expr], element: Callable[[Load], Expr | None] = la
         tuple(found.nodes),
         tuple(map(tuple, found.operands)),
         tuple(found.roots),
+        frozenset(n for n, e in enumerate(found.nodes) if next(_finding(e), None) is not None),
         len(found.inlined),
         MappingProxyType({kind: kinds[kind] for kind in OPERATIONS}),
         _work(found),
@@ -178,16 +180,31 @@ class _Inlining(Numbering):
         return self._whole[n]
 
 
+def _moving(at: Mapping[str, Index]) -> Callable[[Index], Index]:
+    """Replaces iterators in indices, in equal ones once."""
+    known: dict[Index, Index] = {}
+
+    def move(i: Index) -> Index:
+        new = known.get(i)
+        if new is None:
+            new = known[i] = substitute_index(i, at)
+        return new
+
+    return move
+
+
 def _finding(e: Expr) -> Iterator[Expr]:
-    """The expressions that say which elements an expression reads."""
-    for node in walk(e):
-        for i in indices_of(node):
-            if any(type(atom) is not Var for atom, _ in i.terms):
+    """The expressions that say which element an expression without operands reads."""
+    if any(True for i in indices_of(e) for _ in _looked_up(i)):
+        for node in walk(e):
+            for i in indices_of(node):
                 yield from _looked_up(i)
 
 
 def _looked_up(i: Index) -> Iterator[Expr]:
     for atom, _ in i.terms:
+        if type(atom) is Var:  # most are
+            continue
         match atom:
             case Opaque(expr=e):
                 yield e
