@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from random import Random
 from types import MappingProxyType
 from typing import Final
@@ -22,7 +22,15 @@ from tilewright.strategies.construct.strategy import ConstructStrategy
 from tilewright.strategies.joint.strategy import JointStrategy
 from tilewright.strategies.polyhedral.strategy import PolyhedralStrategy
 from tilewright.strategies.pricing import Prices
-from tilewright.strategies.search import AnyTime, History, Strategy, Task
+from tilewright.strategies.search import (
+    AnyTime,
+    Candidate,
+    Foreseeing,
+    History,
+    Search,
+    Strategy,
+    Task,
+)
 from tilewright.support import InputError, ScheduleError, TargetError, known_names
 from tilewright.target import GpuTarget
 
@@ -88,19 +96,15 @@ def best_by_model(
     search = strategy.start(task, History(), Random(seed))
     if isinstance(search, AnyTime):
         search.end_by(time.monotonic() + ONE_SHOT)
-    candidates = [c for c in search.propose(count) if isinstance(c.plan, UnitPlan)]
-    prices = Prices(task, model)
-    priced = [(prices.seconds(c.plan) if c.predicted is None else c.predicted, c) for c in candidates]
-    # the default, those whose price is known by scheduling only, then the others until none can be cheaper
-    ordered = sorted(priced[1:], key=lambda each: -1.0 if each[0] is None else each[0])
+    prices, default = Prices(task, model), task.default()
     best: tuple[float, Planned] | None = None
     refused: ScheduleError | TargetError | None = None
-    for price, candidate in (*priced[:1], *ordered):
+    for price, candidate in _in_order(search, prices, count):
         if best is not None and price is not None and best[0] <= price:
             break
         assert isinstance(candidate.plan, UnitPlan)
         try:
-            s = candidate.schedule(task)
+            s = default.schedule if candidate.plan == default.plan else candidate.schedule(task)
             if price is None:
                 price = model(tree_of(s.func, task.machine.target.operations), task.machine)
             if best is None or price < best[0]:
@@ -115,6 +119,25 @@ def best_by_model(
     if best is None:
         raise refused or ScheduleError(f"the strategy {strategy.name} proposes no plan")
     return best[1]
+
+
+def _in_order(search: Search, prices: Prices, count: int) -> Iterator[tuple[float | None, Candidate]]:
+    """Candidates with their prices: the default, then those that may be cheapest first.
+
+    Those whose price is known by scheduling only come before all others.
+    """
+
+    def priced(candidate: Candidate) -> tuple[float | None, Candidate]:
+        known = candidate.predicted
+        assert isinstance(candidate.plan, UnitPlan)
+        return prices.seconds(candidate.plan) if known is None else known, candidate
+
+    if isinstance(search, Foreseeing):
+        yield from map(priced, search.unmeasured())
+        return
+    found = [priced(c) for c in search.propose(count) if isinstance(c.plan, UnitPlan)]
+    yield from found[:1]
+    yield from sorted(found[1:], key=lambda each: -1.0 if each[0] is None else each[0])
 
 
 def _require_code(s: Schedule, machine: Machine) -> None:

@@ -6,7 +6,7 @@ by whoever runs it, with the default plan measured first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
@@ -125,6 +125,14 @@ class AnyTime(Search, Protocol):
 
     def end_by(self, until: float) -> None:
         """Give the next proposals by that moment of ``time.monotonic``; told before each."""
+
+
+@runtime_checkable
+class Foreseeing(Search, Protocol):
+    """A search whose own model says what candidates take before they are carried out."""
+
+    def unmeasured(self) -> Iterator[Candidate]:
+        """What may be taken without a measurement: the default plan, then what promises more, best first."""
 
 
 class Strategy(Protocol):

@@ -5,7 +5,7 @@ What is stored and loaded again depends on the compiler's allocator, which no fe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from tilewright.codegen import assembly, count_vector_spills, emit_kernel
@@ -33,12 +33,23 @@ def vector_spills(s: Schedule, target: CpuTarget) -> int | None:
     return sum(count_vector_spills(assembly(text.text, target)).values())
 
 
-def least_spilled(found: Sequence[T], spills: Callable[[T], int | None]) -> tuple[list[T], list[T]]:
-    """Those that spill nothing, where all do those within 50 % of the least, and the others.
+def least_spilled(found: Iterable[T], spills: Callable[[T], int | None]) -> Iterator[tuple[T, bool]]:
+    """Those that spill nothing, where all do those within 50 % of the least, then the others (``False``).
 
-    What cannot be compiled is one of the others.
+    Each comes as soon as it is known to be one of the first. What cannot be compiled is one of the others.
     """
-    counted = [(spills(each), each) for each in found]
-    most = WITHIN * min((n for n, _ in counted if n is not None), default=0)
-    kept = [each for n, each in counted if n is not None and n <= most]
-    return kept, [each for n, each in counted if n is None or n > most]
+    others: list[tuple[int | None, T]] = []
+    least: int | None = None
+    for each in found:
+        n = spills(each)
+        if n == 0:
+            yield each, True
+        else:
+            others.append((n, each))
+        if n is not None:
+            least = n if least is None else min(n, least)
+    most = WITHIN * (least or 0)
+    for wanted in (True, False):
+        for n, each in others:
+            if (n is not None and n <= most) is wanted:
+                yield each, wanted

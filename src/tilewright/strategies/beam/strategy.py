@@ -4,9 +4,10 @@ Each round is a batch of one beam search and greedy ones with other seeds. Where
 round proposes its best ones only, and the next one begins with a network that was trained on all that were
 measured so far, starting from the one that comes with the package (autotuning, as in Section 5), and with the
 neighbours of the fastest of them (which the paper has not). Where nobody measures, all states of a batch are
-proposed (one-shot takes the first, top-k measures k): of the first of them those that keep their vectors in
-registers come first. Of programs without stages to decide about the default plan is the only one. What
-differs between CPUs and GPUs are options, features and terms of the cost.
+proposed (top-k measures k; one-shot takes the best, where it promises more than the default plan): of the
+first of them those that keep their vectors in registers come first. Of programs without stages to decide
+about the default plan is the only one. What differs between CPUs and GPUs are options, features and terms of
+the cost.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice, zip_longest
+from itertools import islice, zip_longest
 from math import inf
 from random import Random
 from typing import Final
@@ -126,16 +127,47 @@ class BeamTaskSearch:
     def _state_of(self, plan: UnitPlan) -> State | None:
         return self._states.get(plan) or from_plan(self.graph, plan)
 
-    def _candidates(self) -> Iterator[Candidate]:
-        task, strategy = self._task, self._strategy
-        default = task.default().plan
+    def unmeasured(self) -> Iterator[Candidate]:
+        """The default plan, then the states of the first batch that promise more, the fastest first.
+
+        No more of them are carried out and compiled than it takes to know which may be taken.
+        """
+        below = inf
+        for default in self._default():
+            below = inf if default.predicted is None else default.predicted
+            yield default
+        found = self._batch(0, self._strategy.samples) if self._decides else ()
+        pool = sorted(found[:FILTERED] if self._filters else found, key=lambda each: each.seconds)
+        if not pool or pool[0].seconds >= below:
+            return
+        for each, planned, kept in self._filtered(
+            self._planned(pool, {self._task.default().plan}), len(pool)
+        ):
+            if not kept or each.seconds >= below:
+                return
+            yield Candidate("beam", planned.plan, each.seconds)
+
+    @property
+    def _decides(self) -> bool:
+        return any(n.plain for n in self.graph.nodes)
+
+    @property
+    def _filters(self) -> bool:
+        return self._strategy.filtered and isinstance(self._task.machine.on, CpuTarget)
+
+    def _default(self) -> Iterator[Candidate]:
+        default = self._task.default().plan
         state = from_plan(self.graph, default, like=True)
         if not self._fixed or (state is not None and keeps(state, self._fixed)):
             price = None if state is None else self.pricer.seconds(state) / self._margin
             yield Candidate("beam", default, price)
-        if not any(n.plain for n in self.graph.nodes):
+
+    def _candidates(self) -> Iterator[Candidate]:
+        strategy = self._strategy
+        yield from self._default()
+        if not self._decides:
             return
-        seen = {default}
+        seen = {self._task.default().plan}
         for number in range(strategy.batches):
             if time.monotonic() >= self._until:
                 return
@@ -143,12 +175,12 @@ class BeamTaskSearch:
             if number and learned:
                 self.pricer.learn(self._network, self._samples, STEPS)
             found = self._batch(number, SAMPLES_AGAIN if number and learned else strategy.samples)
-            made = self._planned(found, seen)
-            for new, (each, planned) in enumerate(made if number else self._filtered(made), 1):
+            made = self._filtered(self._planned(found, seen), 0 if number else FILTERED)
+            for new, (each, planned, kept) in enumerate(made, 1):
                 if time.monotonic() >= self._until:
                     return
                 self._states[planned.plan] = each.state
-                yield Candidate("beam", planned.plan, each.seconds)
+                yield Candidate("beam", planned.plan, each.seconds if kept else inf)
                 if new == MEASURED and len(self._samples) > learned:
                     break
 
@@ -193,19 +225,20 @@ class BeamTaskSearch:
                 seen.add(planned.plan)
                 yield each, planned
 
-    def _filtered(self, made: Iterator[tuple[Found, Planned]]) -> Iterator[tuple[Found, Planned]]:
-        """Those of the first that spill least, then all others: these are not to be taken unmeasured."""
+    def _filtered(
+        self, made: Iterator[tuple[Found, Planned]], first: int
+    ) -> Iterator[tuple[Found, Planned, bool]]:
+        """Of so many first ones those that spill least, then all others, which nobody takes unmeasured."""
         on = self._task.machine.on
-        if not self._strategy.filtered or not isinstance(on, CpuTarget):
-            yield from made
+        if not first or not self._filters or not isinstance(on, CpuTarget):
+            yield from ((*pair, True) for pair in made)
             return
 
         def spills(pair: tuple[Found, Planned]) -> int | None:
             return None if time.monotonic() >= self._until else vector_spills(pair[1].schedule, on)
 
-        kept, others = least_spilled(list(islice(made, FILTERED)), spills)
-        yield from kept
-        yield from ((Found(inf, each.state), planned) for each, planned in chain(others, made))
+        yield from ((*pair, kept) for pair, kept in least_spilled(islice(made, first), spills))
+        yield from ((*pair, False) for pair in made)
 
 
 def stage_seconds(task: Task, plan: UnitPlan) -> dict[str, float]:

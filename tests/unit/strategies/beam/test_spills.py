@@ -32,8 +32,15 @@ SMALL = BeamStrategy(settings=Settings(beam=4, passes=2), samples=8)
     ],
 )
 def test_nothing_spilled_or_within_half_of_the_least(spills, kept):
-    found = least_spilled(range(len(spills)), spills.__getitem__)
-    assert found == (kept, [n for n in range(len(spills)) if n not in kept])
+    found = list(least_spilled(range(len(spills)), spills.__getitem__))
+    assert found == [*((n, True) for n in kept), *((n, False) for n in range(len(spills)) if n not in kept)]
+
+
+def test_what_spills_nothing_is_known_at_once():
+    asked = []
+    found = least_spilled(range(9), lambda n: asked.append(n) or (2 - n if n < 3 else 1))
+    assert next(found) == (2, True)
+    assert asked == [0, 1, 2]
 
 
 def test_expanded_rows_spill_where_registers_are_few():
@@ -78,3 +85,31 @@ def test_what_is_refused_by_code_generation_is_not_taken(monkeypatch):
     found = SMALL.start(task, History(), Random(0)).propose(5)
     assert {c.predicted for c in found[1:]} == {inf}
     assert best_by_model(SMALL, task).plan == found[0].plan
+
+
+def unmeasured(margin):
+    """What one-shot may take where the default plan's price is another, and what is carried out for that."""
+    search = SMALL.start(Task(harris(64, 96), MACHINE), History(), Random(0))
+    search._margin = margin
+    return list(search.unmeasured())
+
+
+def test_nothing_is_carried_out_that_one_shot_cannot_take(monkeypatch):
+    monkeypatch.setattr(module, "to_plan", lambda *_: pytest.fail("a plan was carried out"))
+    (default,) = unmeasured(1e9)
+    assert default.plan == Task(harris(64, 96), MACHINE).default().plan
+
+
+def test_one_shot_takes_the_best_of_those_that_do_not_spill(monkeypatch):
+    numbers = count()
+    # every other one of the first spills, in the order in which each is asked
+    monkeypatch.setattr(module, "vector_spills", lambda schedule, target: next(numbers) % 2)
+    default, *others = unmeasured(1e-9)
+    assert next(numbers) == FILTERED and len(others) == FILTERED // 2
+    prices = [c.predicted for c in others]
+    assert prices == sorted(prices) and prices[-1] < default.predicted
+    # all spill, one of them much less
+    spills = iter([8, 9, 1, *[8] * FILTERED])
+    monkeypatch.setattr(module, "vector_spills", lambda schedule, target: next(spills))
+    _, least = unmeasured(1e-9)
+    assert prices[0] < least.predicted
