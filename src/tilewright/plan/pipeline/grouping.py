@@ -128,13 +128,13 @@ class Fuser:
         allowed = [self._may_fuse(n) and not self.graph.nodes[n].output for n in range(root)]
         tiles = candidates(node, self.model)
         best: dict[int, Choice] = {}
-        for sliding in (False, True):
+        for place in (Growth.tile_of, Growth.row_of, *((Growth.loop_of,) if self._has_loops(root) else ())):
             own = tuple(
                 np.array([t[axis] or n for t in tiles], np.int64) for axis, n in enumerate(node.extents)
             )
             shared = shared_axes(node, self.model)[:1]
             growth = Growth.start(self.model, root, own, shared=shared, row=row_axis(node))
-            for g in prefixes(growth, allowed, self.most, sliding=sliding):
+            for g in prefixes(growth, allowed, self.most, place):
                 seconds = np.where(g.recomputed() <= MOST_RECOMPUTED, g.seconds(), np.inf)
                 at = int(np.argmin(seconds))
                 count = len(g.members)
@@ -145,6 +145,10 @@ class Fuser:
                     places = tuple(g.places[n] for n in members)
                     best[count] = Choice(root, members, tiles[at], places, float(seconds[at]))
         return list(best.values())
+
+    def _has_loops(self, root: int) -> bool:
+        """Whether a stage before another one has axes outside of its rows."""
+        return any(len(node.extents) > 2 and self._may_fuse(node.index) for node in self.graph.nodes[:root])
 
     def _may_fuse(self, n: int) -> bool:
         """Whether a stage may share a nest: not a large sum, nor what ends one."""

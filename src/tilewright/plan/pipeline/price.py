@@ -12,7 +12,7 @@ tiles need it (their boxes), and its bytes stay in the caches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
@@ -207,7 +207,26 @@ class Growth:
         inside = {self.root, *self.members}
         return bool(self.model.graph.readers[n]) and inside.issuperset(self.model.graph.readers[n])
 
-    def place_of(self, n: int) -> Placement:
+    def tile_of(self, n: int) -> Placement:
+        """The tile."""
+        return "tile"
+
+    def loop_of(self, n: int) -> Placement:
+        """The innermost loop of readers outside of rows in which nothing is computed again, or the tile."""
+        graph, loops = self.model.graph, dict[str, int]()
+        for r in graph.readers[n]:
+            place, rank = self.places.get(r), len(graph.nodes[r].extents)
+            at = place if isinstance(place, AtLoop) else AtLoop(graph.nodes[r].name, rank - 3)
+            loops[at.member] = min(at.loop, loops.get(at.member, at.loop)) if place is not None else -1
+        (home, last), *others = loops.items()
+        box = self.outside[graph.nodes[n].stage.writes[0]]
+        for loop in range(last, -1, -1) if not others else ():
+            part, times = self._iteration(n, AtLoop(home, loop), box)
+            if bool(np.all((times > self.tiles) & (points(part) * times <= points(box) * self.tiles))):
+                return AtLoop(home, loop)
+        return "tile"
+
+    def row_of(self, n: int) -> Placement:
         """The deepest place that keeps rows of a producer instead of all that a tile needs, or the tile."""
         graph = self.model.graph
         at = {self.places[r] for r in graph.readers[n] if r != self.root}
@@ -260,7 +279,7 @@ class Growth:
         home = next(m for m in self.members if graph.nodes[m].name == place.member)
         part, sums = iteration(graph.nodes[home].stage, self.spans[home], place.loop + 1)
         found = graph.table.boxes(
-            place.member, part, {graph.nodes[m].name for m in self.members}, ARRAYS, sums
+            place.member, part, {graph.nodes[m].name for m in (n, *self.members)}, ARRAYS, sums
         )
         turns = [it.extent.as_int() for it in graph.nodes[home].stage.iters if it.name in sums]
         times = self.computed[home] / points(part) * prod(turns)
@@ -350,19 +369,22 @@ class Growth:
 
 
 def prefixes(
-    growth: Growth, allowed: Sequence[bool], most: int, *, sliding: bool = False
+    growth: Growth, allowed: Sequence[bool], most: int, place: Callable[[Growth, int], Placement]
 ) -> Iterator[Growth]:
     """The group after each producer that joins it: consumers before producers, in the program's order.
 
-    The same object each time. Where rows are ``sliding``, producers keep them as far as they can. Ends
-    where every tile repeats too much or fits no cache.
+    The same object each time; ``place`` says where in it a producer is computed. Groups with all of them at
+    tiles are left out where that is another way to place them. Ends where every tile repeats too much or fits
+    no cache.
     """
     for n in range(growth.root - 1, -1, -1):
         if len(growth.members) == most:
             return
         if not allowed[n] or not growth.can_join(n):
             continue
-        growth.join(n, growth.place_of(n) if sliding else "tile")
+        growth.join(n, place(growth, n))
+        if place is not Growth.tile_of and {*growth.places.values()} == {"tile"}:
+            continue
         if not bool(np.any(np.isfinite(growth.seconds()) & (growth.recomputed() <= MOST_RECOMPUTED))):
             return
         yield growth

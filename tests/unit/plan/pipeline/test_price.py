@@ -6,6 +6,7 @@ from tests.native_kernel import HOST
 
 from tilewright import lang
 from tilewright.cost import Machine
+from tilewright.plan import plan_unit
 from tilewright.plan.pipeline.graph import graph_of
 from tilewright.plan.pipeline.group import AtLoop, find_group
 from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes
@@ -38,7 +39,7 @@ def test_tiles_hold_what_the_model_says(count):
     root, tile = graph.nodes[-1], (64, 128)
     growth = Growth.start(fuser.model, root.index, tuple(np.array([t]) for t in tile))
     for n in reversed(range(root.index)):
-        growth.join(n, growth.place_of(n))
+        growth.join(n, growth.row_of(n))
     members = tuple(range(root.index))
     choice = Choice(root.index, members, tile, tuple(growth.places[n] for n in members))
     group = find_group(program, root.name, tuple(n.name for n in graph.nodes[:-1]))
@@ -66,6 +67,68 @@ def test_what_loops_of_producers_repeat_is_counted(place):
     assert float(growth.computed[0][0]) == 30 * 3 * (16 if place == AtLoop("rows", 1) else 9) * 32
     assert float(growth.computed[1][0]) == 30 * 3 * 8 * 32
     assert model.nest(2, {0: place, 1: "tile"}, plan) > 0
+
+
+@pytest.mark.parametrize(
+    ("made", "place"),
+    [
+        (lambda a, d, y, x: a[d, y, x] + a[d, y + 2, x], AtLoop("rows", 0)),
+        (lambda a, d, y, x: a[d, y, x] + a[d, y, x + 1], AtLoop("rows", 0)),
+        # what two shifts have in common would be computed twice, or all of it for each
+        (lambda a, d, y, x: a[d, y, x] + a[d + 1, y, x], "tile"),
+        (lambda a, d, y, x: a[0, y, x] * d, "tile"),
+    ],
+)
+def test_producers_join_loops_in_which_nothing_is_computed_again(made, place):
+    image = lang.placeholder((514, 648), name="image")
+    gaps = lang.compute((5, 514, 641), lambda d, y, x: image[y, x] - image[y, x + d], name="gaps")
+    rows = lang.compute((4, 512, 640), lambda d, y, x: made(gaps, d, y, x), name="rows")
+    out = lang.compute((512, 640), lambda y, x: rows[0, y, x] * rows[3, y, x], name="out")
+    model = FusionModel(graph_of(lang.program([image], [out])), MACHINE)
+    growth = Growth.start(model, 2, (np.array([16, 32]), np.array([128, 640])))
+    assert growth.loop_of(1) == "tile"  # the root reads it
+    growth.join(1)
+    assert growth.loop_of(0) == place
+
+
+@pytest.mark.parametrize(("chained", "place"), [(True, AtLoop("more", 0)), (False, "tile")])
+def test_what_several_read_joins_a_loop_around_all_of_them(chained, place):
+    image = lang.placeholder((514, 648), name="image")
+    gaps = lang.compute((4, 514, 640), lambda d, y, x: image[y, x] - image[y, x + d], name="gaps")
+    rows = lang.compute((4, 512, 640), lambda d, y, x: gaps[d, y, x] + gaps[d, y + 2, x], name="rows")
+    more = lang.compute(
+        (4, 512, 640),
+        lambda d, y, x: gaps[d, y + 1, x] * (rows if chained else gaps)[d, y, x],
+        name="more",
+    )
+    out = lang.compute(
+        (512, 640), lambda y, x: more[3, y, x] - (more if chained else rows)[0, y, x], name="out"
+    )
+    model = FusionModel(graph_of(lang.program([image], [out])), MACHINE)
+    growth = Growth.start(model, 3, (np.array([16]), np.array([128])))
+    for n in (2, 1, 0):
+        growth.join(n, growth.loop_of(n))
+    assert (growth.places[1], growth.places[0]) == (place, place)
+
+
+def test_shift_by_shift_by_default():
+    """Weights of a tile for all shifts are in the cache; what they are made of, shift by shift, as well."""
+    image = lang.placeholder((520, 671), name="image")
+    gaps = lang.compute((30, 518, 642), lambda d, y, x: image[y, x] - image[y, x + d], name="gaps")
+    rows = lang.compute(
+        (30, 512, 642), lambda d, y, x: lang.exp(sum(gaps[d, y + p, x] for p in range(7))), name="rows"
+    )
+    d = lang.reduce_axis(30, "d")
+    total = lang.compute(
+        (512, 640), lambda y, x: lang.sum(rows[d, y, x] + rows[d, y, x + 2], axis=d), name="total"
+    )
+    out = lang.compute((512, 640), lambda y, x: total[y, x] * 0.5, name="out")
+    plan = plan_unit(lang.program([image], [out]), MACHINE).plan
+    assert any(
+        nest.plan.placements[0] == AtLoop("rows", 0)
+        for nest in plan.nests
+        if nest.stages[:2] == ("gaps", "rows")
+    ), plan
 
 
 def test_sums_that_read_their_elements_once_join_others():
