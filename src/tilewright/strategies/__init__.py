@@ -5,7 +5,13 @@ from tilewright.strategies.catalog import DEFAULT, ON_DEVICES, STRATEGIES, best_
 from tilewright.strategies.default import default_schedule
 from tilewright.strategies.joint.settings import NETWORK, OPERATOR, QUICK, JointSettings
 from tilewright.strategies.joint.strategy import JointStrategy
-from tilewright.strategies.nests import RULE, NestPlan, ScheduledNest, schedule_nest
+from tilewright.strategies.nests import (
+    RULE,
+    NestPlan,
+    ScheduledNest,
+    neighbours_in_registers,
+    schedule_nest,
+)
 from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import AnyTime, Candidate, History, Search, Status, Strategy, Task, Trial
 
@@ -34,6 +40,7 @@ __all__ = [
     "best_by_model",
     "default_schedule",
     "find_strategy",
+    "neighbours_in_registers",
     "schedule_nest",
     "stage_seconds",
 ]

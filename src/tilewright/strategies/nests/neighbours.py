@@ -1,26 +1,25 @@
 """Neighbours along rows from registers: of places side by side, each vector is loaded once.
 
-    for j in range(1, n - 1):                  w[lanes] = a[lanes]
-        b[j] = a[j-1] + a[j] + a[j+1]    ->    for k in range((n - 2) // lanes - 1):
-                                                   w[lanes + ...] = a[(k + 1) * lanes + ...]
-                                                   b[k * lanes + 1 + ...] = w[...] + w[1 + ...] + w[2 + ...]
-                                                   w[...] = w[lanes + ...]
-                                               the last vector and the rest as before
+    for v in range(n):                         w[k] = a[k]
+        vector k:                        ->    for v in range(n - 1):
+            j = v * lanes + k                      w[lanes + k] = a[(v + 1) * lanes + k]
+            b[j] = a[j] + a[j+1] + a[j+2]          b[v * lanes + k] = w[k] + w[k + 1] + w[k + 2]
+                                                   w[k] = w[k + lanes]
+                                               the last vector as before
 
 A vector as long as a cache line that does not begin at one lies in two, and takes two reads of the first
 level. Here one in each row does, and its neighbours are shuffled out of registers. LLVM cannot undo it, as
-vectors pass from one turn to the next.
+vectors pass from one turn to the next. This is for our own code generation: C compilers keep such a window in
+memory, where loads wait for stores of other lengths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 from tilewright.ir import (
     REGISTER,
-    SERIAL,
-    VECTOR,
     Alloc,
     Block,
     Buffer,
@@ -30,7 +29,6 @@ from tilewright.ir import (
     Iter,
     Load,
     LoopFunction,
-    LoopKind,
     Stmt,
     Store,
     fresh_name,
@@ -51,41 +49,69 @@ LEAST_VECTORS: Final = 8
 SHARE: Final = 0.5
 
 #: Where a row's elements lie: the buffer, and the indices without the constant along the row.
-Row = tuple[str, tuple[Index, ...]]
+Row: TypeAlias = tuple[str, tuple[Index, ...]]
+#: The first and the last constant along a row.
+Span: TypeAlias = tuple[int, int]
 
 
-def neighbours_in_registers(func: LoopFunction, loop: For, target: CpuTarget) -> LoopFunction | None:
-    """A loop in vectors whose neighbours pass through registers; ``None`` where nothing is gained.
+def neighbours_in_registers(func: LoopFunction, target: CpuTarget) -> LoopFunction:
+    """The function with rows that loops over vectors read at neighbouring places passed through registers.
 
-    Iterations of ``loop`` are independent, and what it holds moves along rows by single elements.
+    Such a loop holds a vector loop with one statement alone, which moves along rows by single elements, and
+    does not write what it reads there.
     """
-    b = loop.body
-    if not isinstance(b, Block) or b.init is not None or b.where or not isinstance(b.body, Store):
-        return None
-    if not loop.extent.is_const:
-        return None
-    bits = 8 * max(e.dtype.bytes for e in (*b.reads, *(w.value for w in b.body.writes)))
-    lanes = target.preferred_vector_bits // bits
-    full = loop.extent.const // lanes
-    whole_line = target.preferred_vector_bits // 8 >= target.memory[0].line
-    rows = {row: span for row, span in _rows(b, loop.var).items() if 0 < span[1] - span[0] <= lanes}
-    if not rows or not whole_line or full < LEAST_VECTORS:
-        return None
-    if 2 * len(rows) > SHARE * target.vector_registers:
-        return None
-    made = _Sliding(func, loop, b, lanes, rows).nest(full)
-    return func.with_body(map_stmt(func.body, lambda s: made if s is loop else s))
+    if target.preferred_vector_bits // 8 < target.memory[0].line:
+        return func
+    taken = {*func.body.inner_names, *(x.name for x in (*func.buffers, *func.body.allocated))}
+
+    def visit(s: Stmt) -> Stmt:
+        found = _window(s, target)
+        return s if found is None else _Sliding(found, taken).nest()
+
+    return func.with_body(map_stmt(func.body, visit))
 
 
-def _rows(b: Block, loop: str) -> dict[Row, tuple[int, int]]:
-    """The first and the last constant along each row that a statement reads and writes nothing to."""
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A loop over vectors, the one in lanes, the statement, and the rows that are read at several places."""
+
+    loop: For
+    lane: For
+    block: Block
+    rows: dict[Row, Span]
+
+
+def _window(s: Stmt, target: CpuTarget) -> _Window | None:
+    if not isinstance(s, For) or s.kind.name != "serial" or s.step != 1 or not isinstance(s.body, For):
+        return None
+    inner, b = s.body, s.body.body
+    if inner.kind.name != "vector" or inner.lo != index(0) or not isinstance(b, Block):
+        return None
+    if b.init is not None or b.where or not isinstance(b.body, Store) or not inner.hi.is_const:
+        return None
+    lanes = inner.hi.const
+    if not s.extent.is_const or s.extent.const < LEAST_VECTORS:
+        return None
+    rows = {row: span for row, span in _rows(b, s.var, inner.var, lanes).items() if span[0] < span[1]}
+    fitting = {row: span for row, span in rows.items() if span[1] - span[0] <= lanes}
+    if not fitting or 2 * len(fitting) > SHARE * target.vector_registers:
+        return None
+    whole = lanes * max(ld.dtype.bits for ld in b.reads) == target.preferred_vector_bits
+    return _Window(s, inner, b, fitting) if whole else None
+
+
+def _rows(b: Block, loop: str, lane: str, lanes: int) -> dict[Row, Span]:
+    """The first and the last constant along each row that a statement reads, of what it does not write."""
     written = {name for name, _ in b.writes}
-    moving = {it.name for it, x in zip(b.iters, b.bind, strict=True) if loop in x.vars}
-    out: dict[Row, tuple[int, int]] = {}
+    bound = {it.name: x for it, x in zip(b.iters, b.bind, strict=True) if {loop, lane} & x.vars}
+    along = {n for n, x in bound.items() if (x.coefficient(lane), x.coefficient(loop)) == (1, lanes)}
+    out: dict[Row, Span] = {}
     for ld in stmt_loads(b.body):
-        if ld.buffer in written or not ld.indices or not moving & ld.indices[-1].vars:
+        moving = [bound.keys() & i.vars for i in ld.indices]
+        if ld.buffer in written or not moving or any(moving[:-1]) or len(moving[-1]) != 1:
             continue
-        if any(ld.indices[-1].coefficient(name) < 0 for name in moving):
+        (name,) = moving[-1]
+        if name not in along or ld.indices[-1].coefficient(name) != 1:
             continue
         at = ld.indices[-1].const
         low, high = out.get(_row(ld), (at, at))
@@ -98,89 +124,65 @@ def _row(ld: Load) -> Row:
 
 
 class _Sliding:
-    """Builds the nest."""
+    """Builds the nest; names that it gives are ``taken`` from then on."""
 
-    def __init__(
-        self, func: LoopFunction, loop: For, block: Block, lanes: int, rows: dict[Row, tuple[int, int]]
-    ) -> None:
-        self.loop, self.block, self.lanes, self.rows = loop, block, lanes, rows
-        self.taken = {*func.body.inner_names, *(x.name for x in (*func.buffers, *func.body.allocated))}
-        self.types = {_row(ld): ld.dtype for ld in stmt_loads(block.body)}
-        self.held = {row: self.name(f"{row[0]}_row") for row in rows}
-        self.lane = self.name("lane")
-        self.inside = self._in_registers()
+    def __init__(self, found: _Window, taken: set[str]) -> None:
+        self.loop, self.lane, self.block, self.rows = found.loop, found.lane, found.block, found.rows
+        self.lanes, self.taken = self.lane.hi.const, taken
+        self.types = {_row(ld): ld.dtype for ld in stmt_loads(self.block.body)}
+        self.held = {row: self.name(f"{row[0]}_row") for row in self.rows}
+        self.at = self.name("lane")
+
+    def nest(self) -> Stmt:
+        """The loop, of which the last turn is as it was."""
+        loop = self.loop
+        last, n = loop.hi - 1, self.name(loop.var)
+        made = seq(
+            *(self.copied(row, 0, loop.lo) for row in self.rows), For(n, loop.lo, last, self.turn(var(n)))
+        )
+        for row, name in self.held.items():
+            made = Alloc(Buffer(name, (index(2 * self.lanes),), self.types[row], scope=REGISTER), made)
+        return seq(made, self.in_lanes(self.block.body, last, self.block.stage))
+
+    def turn(self, n: Index) -> Stmt:
+        """One vector, and what is loaded for the next."""
+        return seq(
+            *(self.copied(row, self.lanes, n + 1) for row in self.rows),
+            self.in_lanes(map_loads(self.block.body, self.element), n, self.block.stage),
+            *(self.moved(row) for row in self.rows),
+        )
+
+    def element(self, ld: Load) -> Expr:
+        """What the statement reads, from registers where it is there."""
+        span = self.rows.get(_row(ld))
+        if span is None:
+            return ld
+        return Load(self.held[_row(ld)], (var(self.at) + ld.indices[-1].const - span[0],), ld.dtype)
+
+    def copied(self, row: Row, to: int, n: Index) -> Stmt:
+        """The vector of a row that turn ``n`` begins with, into registers from ``to`` on."""
+        buffer, indices = row
+        first = (*indices[:-1], indices[-1] + self.rows[row][0])
+        body = store(self.held[row], (var(self.at) + to,), Load(buffer, first, self.types[row]))
+        return self.in_lanes(body, n)
+
+    def moved(self, row: Row) -> Stmt:
+        """The second vector of a row becomes the first."""
+        held, at = self.held[row], var(self.at)
+        return self.in_lanes(store(held, (at,), Load(held, (at + self.lanes,), self.types[row])), None)
+
+    def in_lanes(self, body: Stmt, n: Index | None, stage: str = "") -> Stmt:
+        """A body in lanes in turn ``n`` (``None``: whichever that is)."""
+        b, k, name = self.block, self.name(self.lane.var), self.name(self.block.name)
+        pairs = [(Iter(self.at, index(0), index(self.lanes), "par"), var(k))]
+        if n is not None:
+            at = {self.loop.var: n, self.lane.var: var(k)}
+            pairs += [(it, substitute_index(x, at)) for it, x in zip(b.iters, b.bind, strict=True)]
+        block = Block(name, stage or name, tuple(it for it, _ in pairs), tuple(x for _, x in pairs), body)
+        return replace(self.lane, var=k, body=block)
 
     def name(self, base: str) -> str:
         """A name that is not taken yet."""
         fresh = fresh_name(base, self.taken)
         self.taken.add(fresh)
         return fresh
-
-    def nest(self, full: int) -> Stmt:
-        """The loop over ``full`` vectors, of which the last and what is left over are as they were."""
-        loop, lanes = self.loop, self.lanes
-        done = loop.lo + (full - 1) * lanes
-        sliding = seq(
-            *(self.copied(row, 0, loop.lo) for row in self.rows),
-            self.over(full - 1, lambda n: self.turn(loop.lo + n * lanes), SERIAL),
-        )
-        for row, name in self.held.items():
-            sliding = Alloc(Buffer(name, (index(2 * lanes),), self.types[row], scope=REGISTER), sliding)
-        parts = [sliding, self.over(lanes, lambda k: self.statement(self.block.body, done + k), VECTOR)]
-        if loop.extent.const > full * lanes:
-            rest = loop.extent.const - full * lanes
-            parts.append(self.over(rest, lambda k: self.statement(self.block.body, done + lanes + k), VECTOR))
-        return seq(*parts)
-
-    def turn(self, at: Index) -> Stmt:
-        """One vector from ``at`` on: what is loaded for it, and for the next."""
-        return seq(
-            *(self.copied(row, self.lanes, at + self.lanes) for row in self.rows),
-            self.over(self.lanes, lambda k: self.statement(self.inside, at + k, k), VECTOR),
-            *(self.moved(row) for row in self.rows),
-        )
-
-    def _in_registers(self) -> Stmt:
-        """The statement with the elements of rows in registers."""
-
-        def element(ld: Load) -> Expr:
-            span = self.rows.get(_row(ld))
-            if span is None:
-                return ld
-            return Load(self.held[_row(ld)], (var(self.lane) + ld.indices[-1].const - span[0],), ld.dtype)
-
-        return map_loads(self.block.body, element)
-
-    def copied(self, row: Row, to: int, at: Index) -> Stmt:
-        """The vector of a row that iterations from ``at`` on begin with, into registers from ``to`` on."""
-        buffer, indices = row
-        first = (*indices[:-1], indices[-1] + self.rows[row][0])
-        body = store(self.held[row], (var(self.lane) + to,), Load(buffer, first, self.types[row]))
-        return self.over(self.lanes, lambda k: self.statement(body, at + k, k), VECTOR)
-
-    def moved(self, row: Row) -> Stmt:
-        """The second vector of a row becomes the first."""
-        held, lane = self.held[row], var(self.lane)
-        body = store(held, (lane,), Load(held, (lane + self.lanes,), self.types[row]))
-        return self.over(self.lanes, lambda k: self.statement(body, None, k), VECTOR)
-
-    def over(self, count: int, body: Callable[[Index], Stmt], kind: LoopKind) -> Stmt:
-        """A loop."""
-        name = self.name(f"{self.loop.var}_n")
-        return For(name, index(0), index(count), body(var(name)), kind)
-
-    def statement(self, body: Stmt, at: Index | None, lane: Index | None = None) -> Stmt:
-        """A body at one value of the loop (``None``: whatever that is), perhaps in a lane."""
-        b = self.block
-        pairs = [
-            (it, substitute_index(x, {self.loop.var: at}))
-            for it, x in zip(b.iters, b.bind, strict=True)
-            if at is not None
-        ]
-        if lane is not None:
-            pairs.append((Iter(self.lane, index(0), index(self.lanes), "par"), lane))
-        name = self.name(b.name)
-        copies = lane is not None and body is not self.inside
-        return Block(
-            name, name if copies else b.stage, tuple(it for it, _ in pairs), tuple(x for _, x in pairs), body
-        )

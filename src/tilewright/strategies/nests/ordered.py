@@ -34,7 +34,6 @@ from tilewright.ir import (
 from tilewright.poly import LoopFacts, infer_kinds, is_black_box, loop_facts
 from tilewright.schedule import Schedule
 from tilewright.strategies.nests.joined import join_loops
-from tilewright.strategies.nests.neighbours import neighbours_in_registers
 from tilewright.strategies.nests.sums import sum_in_lanes
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
@@ -138,20 +137,20 @@ def _in_lanes(func: LoopFunction, loop: For, sums: bool, target: CpuTarget) -> L
     if not writes or not all(isinstance(b, Block) and _along_rows(b, loop.var) for b in blocks):
         return func
     lanes = target.preferred_vector_bits // (8 * max(b.dtype.bytes for b in writes))
-    made: LoopFunction | None
     if sums:
         around = next(list(place.loops) for place in locate(func.body, For) if place.node is loop)
         made = sum_in_lanes(func, loop, around, lanes, target.fma_latency)
-    else:
-        made = neighbours_in_registers(func, loop, target)
-    if made is not None:
-        return made
+        if made is not None:
+            return made
     try:
         split = Schedule(func).split(loop.var, lanes, tail="peel", names=()).func
         inner = f"{loop.var}_i"
     except ScheduleError:
         return func
-    return _marked(_summing(split, inner) if sums else split, {inner}, VECTOR)
+    if sums:
+        return _marked(_summing(split, inner), {inner}, VECTOR)
+    # what is left over is one vector, of which some lanes are off
+    return _marked(split, {inner, f"{loop.var}_t"} if loop.extent.is_const else {inner}, VECTOR)
 
 
 def _summing(func: LoopFunction, loop: str) -> LoopFunction:

@@ -5,10 +5,11 @@ import pytest
 
 from tilewright.build import build
 from tilewright.cost import Machine
+from tilewright.driver.nests import Nest
 from tilewright.frontend.nests.python import read_python
 from tilewright.ir import REGISTER, Block, For, function_at, locate, run_function, stmt_loads, verify
 from tilewright.runtime import aligned_copy
-from tilewright.strategies.nests.neighbours import LEAST_VECTORS
+from tilewright.strategies.nests.neighbours import LEAST_VECTORS, neighbours_in_registers
 from tilewright.strategies.nests.ordered import ordered_nest
 from tilewright.target import find_target
 
@@ -25,6 +26,10 @@ def f(a: f64[{ROWS}, M], b: f64[{ROWS}, M]):
             {statement}
 """
     return function_at(read_python(text), {"M": n})
+
+
+def made_of(func, target=WIDE):
+    return neighbours_in_registers(ordered_nest(func, Machine(target, 1)), target)
 
 
 def held(func):
@@ -49,7 +54,7 @@ def test_results_are_those_of_the_nest_as_written(name, rest):
     statement, rows = STENCILS[name]
     n = 4 + LANES * LEAST_VECTORS + rest
     func = stencil(statement, n)
-    made = ordered_nest(func, Machine(WIDE, 1))
+    made = made_of(func)
     verify(made)
     assert [buffer.shape[0].as_int() for buffer in held(made)] == [2 * LANES] * rows
     rng = np.random.default_rng(0)
@@ -61,8 +66,14 @@ def test_results_are_those_of_the_nest_as_written(name, rest):
     assert np.allclose(arrays[1], want, rtol=1e-14)
 
 
+def test_code_for_other_compilers_has_no_windows():
+    func = stencil(STENCILS["three"][0], 200)
+    assert not held(ordered_nest(func, Machine(WIDE, 1)))
+    assert "_row" not in Nest(func, WIDE, 1).c_source({})
+
+
 def test_a_turn_loads_each_row_once():
-    made = ordered_nest(stencil(STENCILS["three"][0], 200), Machine(WIDE, 1))
+    made = made_of(stencil(STENCILS["three"][0], 200))
     (turn,) = [p.node for p in locate(made.body, For) if p.node.extent.as_int() == 196 // LANES - 1]
     blocks = [p.node for p in locate(turn, Block)]
     assert [[ld.buffer for ld in stmt_loads(s.body)].count("a") for s in blocks] == [1, 0, 0]
@@ -77,29 +88,29 @@ def test_a_turn_loads_each_row_once():
     ],
 )
 def test_other_statements_are_left_alone(statement):
-    assert not held(ordered_nest(stencil(statement, 200), Machine(WIDE, 1)))
+    assert not held(made_of(stencil(statement, 200)))
 
 
 def test_neighbours_further_apart_than_a_vector_are_loaded():
     text = "def f(a: f64[300], b: f64[300]):\n    for j in range(200):\n        b[j] = a[j] + a[j + {}]\n"
     for apart, expected in ((LANES, 1), (LANES + 1, 0)):
-        made = ordered_nest(read_python(text.format(apart)), Machine(WIDE, 1))
+        made = made_of(read_python(text.format(apart)))
         assert len(held(made)) == expected
 
 
 def test_short_rows_and_vectors_shorter_than_a_line_are_left_alone():
     statement = STENCILS["three"][0]
     short = stencil(statement, 4 + LANES * LEAST_VECTORS - 1)
-    assert not held(ordered_nest(short, Machine(WIDE, 1)))
-    assert not held(ordered_nest(stencil(statement, 200), Machine(find_target("x86_avx2"), 1)))
-    assert held(ordered_nest(stencil(statement, 200), Machine(WIDE, 1)))
+    assert not held(made_of(short))
+    assert not held(made_of(stencil(statement, 200), find_target("x86_avx2")))
+    assert held(made_of(stencil(statement, 200)))
 
 
 def test_rows_take_half_of_the_registers_at_most():
     def made(rows):
         terms = " + ".join(f"a[{n}, j] * a[{n}, j + 1]" for n in range(rows))
         text = f"def f(a: f64[{rows}, 300], b: f64[300]):\n    for j in range(200):\n        b[j] = {terms}\n"
-        return held(ordered_nest(read_python(text), Machine(WIDE, 1)))
+        return held(made_of(read_python(text)))
 
     most = WIDE.vector_registers // 4
     assert (len(made(most)), len(made(most + 1))) == (most, 0)
