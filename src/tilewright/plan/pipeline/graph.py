@@ -5,8 +5,10 @@ Made once a program; states refer to stages by their number, in the program's or
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import prod
 from typing import Final, TypeVar
 
@@ -16,6 +18,7 @@ from tilewright.analysis import (
     Box,
     accesses_of,
     extent_of,
+    flat_index,
     table_of,
 )
 from tilewright.ir import (
@@ -123,6 +126,17 @@ class Node:
         return self.stage.name
 
 
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """So many different elements of a buffer that are read, and move alike with all axes of a stage.
+
+    ``where`` is the position of one of them in the buffer.
+    """
+
+    where: Index
+    count: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StageGraph:
     """The stages, and for each those that read it."""
@@ -140,6 +154,9 @@ class StageGraph:
         default_factory=dict, repr=False
     )
     _amortised: dict[tuple[Node, tuple[int, ...]], Amortised] = field(default_factory=dict, repr=False)
+    _moves: dict[tuple[Node, tuple[int, ...]], tuple[tuple[Moves, ...], ...]] = field(
+        default_factory=dict, repr=False
+    )
 
     @property
     def order(self) -> Iterator[int]:
@@ -175,6 +192,7 @@ class StageGraph:
                 # what is known of such stages by themselves keeps them, too
                 self._merged.clear()
                 self._amortised.clear()
+                self._moves.clear()
             node = self._merged[index, used] = self._with(self.nodes[index], used)
         return node
 
@@ -183,6 +201,14 @@ class StageGraph:
         found = self._amortised.get((node, copies))
         if found is None:
             found = keep(self._amortised, (node, copies), node.values.side_by_side(node.names, copies))
+        return found
+
+    def moves(self, node: Node, copies: tuple[int, ...]) -> tuple[tuple[Moves, ...], ...]:
+        """What so many instances along each axis, next to one another, read by each of a stage's reads."""
+        found = self._moves.get((node, copies))
+        if found is None:
+            each = tuple(self._different(node, read, copies) for read in node.reads)
+            found = keep(self._moves, (node, copies), each)
         return found
 
     def boxes(self, root: int, box: Box, members: frozenset[int], loops: int = 0) -> Mapping[int, Box]:
@@ -200,6 +226,19 @@ class StageGraph:
             found = {number[name]: each for name, each in named.items()}
             keep(self._boxes, key, found)
         return found
+
+    def _different(self, node: Node, read: Read, copies: tuple[int, ...]) -> tuple[Moves, ...]:
+        found: dict[tuple[object, ...], tuple[Index, tuple[int, ...]]] = {}
+        for ld in read.access.loads:
+            where = flat_index(self.program, ld.buffer, ld.indices) or Index(0)
+            steps = tuple(where.coefficient(axis) for axis in node.names)
+            others = tuple(str(i) for i in ld.indices if any(v not in node.names for v in i.vars))
+            for at in product(*map(range, copies)):
+                moved = sum(k * a for k, a in zip(steps, at, strict=True))
+                found.setdefault((where.const + moved, steps, others), (where, steps))
+        alike = Counter(steps for _, steps in found.values())
+        last = {steps: where for where, steps in found.values()}
+        return tuple(Moves(last[steps], count) for steps, count in alike.items())
 
     def _with(self, node: Node, inlined: frozenset[int]) -> Node:
         makers = {self.nodes[n].stage.writes[0]: n for n in inlined}

@@ -8,19 +8,19 @@ threads, by itself. What several written-out elements of a thread read is read o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
+from functools import lru_cache
 from math import ceil, prod
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from tilewright.analysis import Box, flat_index
 from tilewright.cost import Machine, occupancy
-from tilewright.ir import Index, Load, stmt_writes
+from tilewright.ir import Index, stmt_writes
 from tilewright.plan import Node, StageGraph
 from tilewright.strategies.beam.features import StageFeatures, stages_of, tile_spans
-from tilewright.strategies.beam.state import Kernel, Place, Tiling, held
+from tilewright.strategies.beam.state import Kernel, Place, Tiling
 from tilewright.target import GpuTarget
 
 #: Bytes of a transaction of global memory, and of a word of shared memory.
@@ -28,6 +28,8 @@ TRANSACTION: Final = 32
 WORD: Final = 4
 #: Registers of a thread besides the elements that it keeps and its expression's.
 OTHER_REGISTERS: Final = 16
+#: Accesses of which the traffic is kept.
+MOST_ACCESSES: Final = 8_192
 #: Threads of a block of a kernel whose loops its rule makes.
 DEFAULT_THREADS: Final = 128
 #: Names of the features, in the order of their vector.
@@ -74,6 +76,10 @@ GPU_FEATURES: Final = (
 )
 
 
+#: Threads of a block along each axis, and elements from what one accesses to what the next one does.
+Threads: TypeAlias = tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Lanes:
     """The threads of a block as they compute a stage: by axes how many, and elements to the next one.
@@ -86,23 +92,11 @@ class Lanes:
     steps: tuple[int, ...]
     last: int
 
-    def addresses(self, where: Index, warp: int) -> tuple[list[int], list[int], int]:
-        """Elements that threads of a whole warp access, and of the last one; the number of whole ones."""
-        order = [n for n in range(len(self.counts)) if n != self.last]
-        order += [self.last] if self.counts else []
-        factors = [where.coefficient(self.axes[n]) * self.steps[n] for n in order]
-        sizes = [self.counts[n] for n in order]
-        whole, rest = divmod(prod(sizes), warp)
-
-        def address(thread: int) -> int:
-            out = 0
-            for size, factor in zip(reversed(sizes), reversed(factors), strict=True):
-                thread, at = divmod(thread, size)
-                out += at * factor
-            return out
-
-        regular = [address(n) for n in range(warp if whole else 0)]
-        return regular, [address(whole * warp + n) for n in range(rest)], whole
+    def threads(self, where: Index) -> Threads:
+        """How many threads there are, and how far apart they access, in elements, from the fastest on."""
+        order = [self.last] if self.counts else []
+        order += [n for n in reversed(range(len(self.counts))) if n != self.last]
+        return tuple((self.counts[n], where.coefficient(self.axes[n]) * self.steps[n]) for n in order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +108,38 @@ class Traffic:
     used: int
 
 
-def global_traffic(lanes: Lanes, where: Index, width: int, warp: int) -> Traffic:
+@lru_cache(maxsize=MOST_ACCESSES)
+def _addresses(threads: Threads, warp: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Elements that threads of a whole warp access, and of the last one; the number of whole ones."""
+    whole, rest = divmod(prod(size for size, _ in threads), warp)
+
+    def address(thread: int) -> int:
+        out = 0
+        for size, apart in threads:
+            thread, at = divmod(thread, size)
+            out += at * apart
+        return out
+
+    regular = tuple(address(n) for n in range(warp if whole else 0))
+    return regular, tuple(address(whole * warp + n) for n in range(rest)), whole
+
+
+@lru_cache(maxsize=MOST_ACCESSES)
+def global_traffic(threads: Threads, width: int, warp: int) -> Traffic:
     """An access of global memory, in transactions: of a whole warp and of the last one."""
-    regular, tail, whole = lanes.addresses(where, warp)
+    regular, tail, whole = _addresses(threads, warp)
     count = whole * len({n * width // TRANSACTION for n in regular})
     count += len({n * width // TRANSACTION for n in tail})
     used = whole * len({*regular}) + len({*tail})
     return Traffic(count, count * TRANSACTION, used * width)
 
 
-def shared_traffic(lanes: Lanes, where: Index, width: int, warp: int, banks: int) -> Traffic:
+@lru_cache(maxsize=MOST_ACCESSES)
+def shared_traffic(threads: Threads, width: int, warp: int, banks: int) -> Traffic:
     """An access of shared memory, in cycles: a bank serves one of a warp's words in each."""
-    regular, tail, whole = lanes.addresses(where, warp)
+    regular, tail, whole = _addresses(threads, warp)
 
-    def cycles(addresses: list[int]) -> int:
+    def cycles(addresses: tuple[int, ...]) -> int:
         return max(
             Counter(word % banks for word in {n * width // WORD for n in addresses}).values(), default=0
         )
@@ -149,7 +161,7 @@ def gpu_features(g: StageGraph, kernel: Kernel, machine: Machine) -> tuple[Stage
     else:
         threads = tiling.turns(tiling.tile)
         blocks = prod(ceil(n / t) for n, t in zip(node.extents, tiling.tile, strict=True))
-    shared = held(g, kernel)
+    shared = sum(_points(tile[n]) * g.nodes[n].width for n, place in members if place == "tile" and n in tile)
     calls: dict[int, float] = {root: float(node.points)}
     for n, place in members:
         if place == "tile":
@@ -287,25 +299,22 @@ def _accesses(
     moved = {"global": 0.0, "shared": 0.0}
     used = {"global": 0.0, "shared": 0.0}
     unique = {"global": 0.0, "shared": 0.0, "register": 0.0}
-    for read in node.reads:
-        where = places.get(read.node)
-        scope = {"tile": "shared", "row": "register"}.get(str(where), "global")
+    for read, moves in zip(node.reads, g.moves(node, serial), strict=True):
+        scope = {"tile": "shared", "row": "register"}.get(str(places.get(read.node)), "global")
         width = read.access.width
-        different = _different(g, node, read.access.loads, serial)
-        unique[scope] += len(different) * width
+        unique[scope] += sum(each.count for each in moves) * width
         if scope == "register":
             continue
-        alike = Counter(tuple(at.coefficient(axis) for axis in node.names) for at in different.values())
-        indices = {tuple(at.coefficient(axis) for axis in node.names): at for at in different.values()}
-        for steps, how_often in alike.items():
+        for each in moves:
+            threads_at = lanes.threads(each.where)
             found = (
-                global_traffic(lanes, indices[steps], width, warp)
+                global_traffic(threads_at, width, warp)
                 if scope == "global"
-                else shared_traffic(lanes, indices[steps], width, warp, banks)
+                else shared_traffic(threads_at, width, warp, banks)
             )
-            loads[scope] += how_often * turns * found.count
-            moved[scope] += how_often * turns * found.moved
-            used[scope] += how_often * turns * found.used
+            loads[scope] += each.count * turns * found.count
+            moved[scope] += each.count * turns * found.moved
+            used[scope] += each.count * turns * found.used
     stores, efficiency = _stores(g, node, place, lanes, computed / threads, target)
     across = lanes.counts[-1] if lanes.counts else 1
     return {
@@ -324,23 +333,6 @@ def _accesses(
     }
 
 
-def _different(
-    g: StageGraph, node: Node, loads: Sequence[Load], serial: Sequence[int]
-) -> dict[tuple[object, ...], Index]:
-    """The loads of one buffer by all written-out elements of a thread that differ, each with its index."""
-    found: dict[tuple[object, ...], Index] = {}
-    for ld in loads:
-        flat = flat_index(g.program, ld.buffer, ld.indices)
-        if flat is None:
-            flat = Index(0)
-        steps = [flat.coefficient(axis) for axis in node.names]
-        for at in product(*(range(each) for each in serial)):
-            moved = sum(k * a for k, a in zip(steps, at, strict=True))
-            rest = [str(i) for i in ld.indices if any(v not in node.names for v in i.vars)]
-            found.setdefault((flat.const + moved, *steps, *rest), flat)
-    return found
-
-
 def _stores(
     g: StageGraph, node: Node, place: Place, lanes: Lanes, each: float, target: GpuTarget
 ) -> tuple[float, float]:
@@ -351,7 +343,7 @@ def _stores(
     flat = flat_index(g.program, name, indices)
     where = Index(0) if flat is None else flat
     if place == "tile":
-        found = shared_traffic(lanes, where, node.width, target.warp, target.banks)
+        found = shared_traffic(lanes.threads(where), node.width, target.warp, target.banks)
     else:
-        found = global_traffic(lanes, where, node.width, target.warp)
+        found = global_traffic(lanes.threads(where), node.width, target.warp)
     return found.count * each, found.used / found.moved

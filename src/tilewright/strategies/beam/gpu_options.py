@@ -45,37 +45,49 @@ def thread_sizes(extent: int, serial: int, along: bool) -> list[int]:
 
 def all_kernels(extents: Sequence[int], warp: int) -> Iterator[GpuTiling]:
     """Every way to cut a result into blocks, threads and their elements, before anything is pruned."""
-    lanes, rank = innermost(extents), len(extents)
-    order = tuple(range(rank))
-    for serial in product(*(serial_sizes(n, warp) for n in extents)):
-        threads = [
-            thread_sizes(n, each, axis == lanes)
-            for axis, (n, each) in enumerate(zip(extents, serial, strict=True))
-        ]
-        for counts in product(*threads):
-            tile = tuple(each * count for each, count in zip(serial, counts, strict=True))
-            yield GpuTiling(tile, order, lanes, serial, rank)
+    for serial, threads in _cuts(extents, warp):
+        yield _tiling(extents, serial, threads)
 
 
 def kernels_of(extents: Sequence[int], target: GpuTarget) -> Iterator[GpuTiling]:
     """Those that are worth a price: within the device's limits, with few idle lanes and multiprocessors."""
-    for tiling in all_kernels(extents, target.warp):
-        if not _is_pruned(extents, tiling, target):
-            yield tiling
+    for serial, threads in _cuts(extents, target.warp):
+        if not _is_pruned(extents, serial, threads, target):
+            yield _tiling(extents, serial, threads)
 
 
-def _is_pruned(extents: Sequence[int], t: GpuTiling, target: GpuTarget) -> bool:
-    threads = t.turns(t.tile)
-    if threads > target.threads_per_block or prod(t.expand) >= MOST_SERIAL:
+def _cuts(extents: Sequence[int], warp: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Elements of a thread along each axis, and threads of a block."""
+    lanes = innermost(extents)
+    for serial in product(*(serial_sizes(n, warp) for n in extents)):
+        sizes = [
+            thread_sizes(n, each, axis == lanes)
+            for axis, (n, each) in enumerate(zip(extents, serial, strict=True))
+        ]
+        for threads in product(*sizes):
+            yield serial, threads
+
+
+def _tiling(extents: Sequence[int], serial: tuple[int, ...], threads: tuple[int, ...]) -> GpuTiling:
+    tile, rank = tuple(each * count for each, count in zip(serial, threads, strict=True)), len(extents)
+    return GpuTiling(tile, tuple(range(rank)), innermost(extents), serial, rank)
+
+
+def _is_pruned(
+    extents: Sequence[int], serial: tuple[int, ...], threads: tuple[int, ...], target: GpuTarget
+) -> bool:
+    count = prod(threads)
+    if count > target.threads_per_block or prod(serial) >= MOST_SERIAL:
         return True
-    if any(size > each and size >= 2 * n for n, size, each in zip(extents, t.tile, t.expand, strict=True)):
+    sizes = [each * along for each, along in zip(serial, threads, strict=True)]
+    if any(along > 1 and size >= 2 * n for n, size, along in zip(extents, sizes, threads, strict=True)):
         return True
-    points, blocks = prod(extents), prod(ceil(n / size) for n, size in zip(extents, t.tile, strict=True))
-    warps = ceil(threads / target.warp)
-    if points >= BLOCKS * target.units * target.warp:
+    parts = [ceil(n / size) for n, size in zip(extents, sizes, strict=True)]
+    warps = ceil(count / target.warp)
+    if prod(extents) >= BLOCKS * target.units * target.warp:
         # large enough to keep the device at work
-        if blocks < BLOCKS * target.units or threads < LANES_USED * warps * target.warp:
+        if prod(parts) < BLOCKS * target.units or count < LANES_USED * warps * target.warp:
             return True
-        used = prod(n / (ceil(n / size) * size) for n, size in zip(extents, t.tile, strict=True))
+        used = prod(n / (part * size) for n, part, size in zip(extents, parts, sizes, strict=True))
         return used < LANES_USED
     return False

@@ -166,13 +166,13 @@ def test_a_last_warp_that_is_not_full():
 def test_accesses_of_warps_by_hand():
     i = var("i")
     row = Lanes(("i",), (40,), (1,), 0)
-    assert global_traffic(row, i, 4, 32) == Traffic(4 + 1, 5 * 32, 40 * 4)
-    assert global_traffic(row, i * 8, 4, 32) == Traffic(40, 40 * 32, 40 * 4)
+    assert global_traffic(row.threads(i), 4, 32) == Traffic(4 + 1, 5 * 32, 40 * 4)
+    assert global_traffic(row.threads(i * 8), 4, 32) == Traffic(40, 40 * 32, 40 * 4)
     # a stride of 32 words: one bank for all of them
-    assert shared_traffic(row, i * 32, 4, 32, 32) == Traffic(32 + 8, 40 * 128, 40 * 4)
-    assert shared_traffic(row, i * 33, 4, 32, 32).count == 2
+    assert shared_traffic(row.threads(i * 32), 4, 32, 32) == Traffic(32 + 8, 40 * 128, 40 * 4)
+    assert shared_traffic(row.threads(i * 33), 4, 32, 32).count == 2
     # all read one element
-    assert shared_traffic(row, i * 0, 4, 32, 32).count == 2
+    assert shared_traffic(row.threads(i * 0), 4, 32, 32).count == 2
 
 
 def test_terms_are_not_negative_and_the_network_learns_them():
