@@ -6,7 +6,8 @@
 ``attention_HxQxKxD`` is attention alone: H heads, Q queries, K keys, D numbers a head. For each network two
 versions are made: one with all chains joined that can be, and all joins of contractions that the default
 chooses, and one with none. They run in turns, kernel by kernel; a row is one joined kernel: the shortest time
-of it and of its parts, and which of both the default takes. Exit status 1 where the default takes one that is
+of it and of its parts, which of both the default takes, and for chains with whole rows how often the time of
+the joined kernel it foresaw for the parts (``foreseen``). Exit status 1 where the default takes one that is
 slower than the other by more than ``WORST`` allows, also after both were compiled anew. ``line_ns`` says what
 a line of the other thread's cost before and after: of a virtual machine that may change within seconds, and
 with it what joining is worth (decision 0397).
@@ -28,14 +29,14 @@ from torch_networks import NETWORKS
 import tilewright
 from tilewright import lang
 from tilewright.build import build
-from tilewright.cost import line_bytes
+from tilewright.cost import Machine, line_bytes
 from tilewright.driver import CompiledModel, timed_in_turns
 from tilewright.driver.graph_plan import choose_graph_plan, choose_passes, graph_units
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.units import UnitMaker, flow_of
 from tilewright.frontend import import_onnx, zoo
 from tilewright.graph import FusionOptions, fuse, simplify
-from tilewright.plan import AUTO, GraphPlan, choose_layouts
+from tilewright.plan import AUTO, GraphPlan, choose_layouts, row_chain_cost
 from tilewright.runtime import aligned_copy
 from tilewright.schedule import Schedule
 from tilewright.support import available_cpus
@@ -108,6 +109,17 @@ def versions(model: onnx.ModelProto, target: Target, threads: int) -> tuple[Grap
     )
 
 
+def foreseen(model: onnx.ModelProto, target: Target, threads: int) -> dict[frozenset[str], float]:
+    """Cycles of kernels apart in those of one nest, as the model has them, of chains with whole rows."""
+    graph = simplify(import_onnx(model), choose_passes(target, "f32", AUTO).passes())
+    out = {}
+    for unit in UnitMaker(fuse(graph)).units():
+        cost = row_chain_cost(unit.program, Machine(target, threads))
+        if cost is not None:
+            out[frozenset(node.location.name for node in unit.nodes)] = cost.apart / cost.joined
+    return out
+
+
 def times(compiled: CompiledModel, feeds: dict[str, np.ndarray], runs: int) -> dict[frozenset[str], float]:
     """The shortest milliseconds of each kernel, by the nodes that it computes."""
     return {frozenset(row.nodes): row.fastest for row in compiled.profile(feeds, runs).rows}
@@ -120,6 +132,7 @@ def measure(name: str, target: CpuTarget, threads: int, rounds: int, runs: int) 
         frozenset(node.location.name for node in unit.nodes)
         for unit in graph_units(import_onnx(model), target, threads).units
     }
+    expected = foreseen(model, target, threads)
     plans = [ModelPlan(target.fingerprint, {}, plan) for plan in versions(model, target, threads)]
     best: list[dict[frozenset[str], float]] = [{}, {}]
     rows: list[dict[str, Any]] = []
@@ -134,7 +147,7 @@ def measure(name: str, target: CpuTarget, threads: int, rounds: int, runs: int) 
         labels = {frozenset(group.nodes): group.operators for group in engines[0].groups()}
         rows = [
             {"benchmark": "joins", "network": name, "threads": threads, "kernel": labels[nodes][:80], **row}
-            for nodes, row in judged(best[0], best[1], chosen)
+            for nodes, row in judged(best[0], best[1], chosen, expected)
         ]
         if all(row["right"] for row in rows):
             break
@@ -162,7 +175,10 @@ def line_ns(target: CpuTarget, threads: int) -> float:
 
 
 def judged(
-    whole: dict[frozenset[str], float], apart: dict[frozenset[str], float], chosen: set[frozenset[str]]
+    whole: dict[frozenset[str], float],
+    apart: dict[frozenset[str], float],
+    chosen: set[frozenset[str]],
+    expected: dict[frozenset[str], float],
 ) -> Iterator[tuple[frozenset[str], dict[str, Any]]]:
     """Each joined kernel beside its parts."""
     for nodes, joined in whole.items():
@@ -180,6 +196,7 @@ def judged(
                 "joined_ms": joined,
                 "parts_ms": list(parts.values()),
                 "parts_to_joined": ratio,
+                "foreseen": expected.get(nodes),
                 "default": "joined" if takes else "apart",
                 "right": bool(kept >= WORST or max(joined, together) < SHORTEST),
             },

@@ -35,6 +35,7 @@ def matched(program):
         (6, 12, 10, 3, 3, {}),
         (6, 12, 10, 2, 1, {"transposed": True}),
         (4, 16, 14, 8, 2, {"batch": 1}),
+        (4, 10, 6, 2, 1, {"batch": 3}),
         (2, 30, 4, 5, 1, {}),
         # columns that do not fill the last pair of panels, by one half or both
         (8, 10, 4, 2, 2, {}),
@@ -64,7 +65,7 @@ def test_equal_to_the_direct_product(m, n, k, width, height, options, copies):
         product(4, 8, 5),  # odd reduction
         product(4, 8, 4, constant=False),
         product(4, 8, 4, dtype="f64"),
-        product(4, 8, 4, batch=2),  # two axes of rows
+        product(3, 8, 4, batch=2),  # the rows of each matrix
         product(1, 8, 4),
     ],
 )

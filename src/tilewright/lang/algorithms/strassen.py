@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from types import MappingProxyType
 from typing import Final
 
@@ -60,9 +61,10 @@ BLOCKS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ProductMatch:
-    """A product ``C[m, n] = sum over k of data[m, k] * weights[k, n]`` with a constant matrix.
+    """Products ``C[m, n] = sum over k of data[m, k] * weights[k, n]`` with one constant matrix.
 
-    ``m``, ``n`` and ``k`` are iterators of the stage; its others have one iteration.
+    ``m``, ``n`` and ``k`` are iterators of the stage, ``outer`` those that number the left matrices; its
+    others have one iteration.
     """
 
     stage: Stage
@@ -71,10 +73,16 @@ class ProductMatch:
     k: str
     data: Load
     weights: Load
+    outer: tuple[str, ...] = ()
 
     def extent(self, name: str) -> int:
         """Extent of an iterator."""
         return self.stage.extent(name)
+
+    @property
+    def count(self) -> int:
+        """How many left matrices there are."""
+        return prod(map(self.extent, self.outer))
 
     def half(self, width: int) -> int:
         """Columns of half of the result, in whole panels of ``width``."""
@@ -107,12 +115,10 @@ def match_product(program: Program, stage: Stage) -> ProductMatch | None:
     if sorted(i.as_var() or "" for i in weights.indices) != sorted((k, n)):
         return None
     size = {it.name: it.extent.as_int() for it in stage.iters}
-    rows = [name for name in pars[:-1] if size[name] > 1]
-    if len(rows) != 1 or any(n in i.vars for i in data.indices):
+    rows = tuple(name for name in pars[:-1] if size[name] > 1)
+    if not rows or any(n in i.vars for i in data.indices) or size[rows[-1]] % 2 or size[k] % 2:
         return None
-    if size[rows[0]] % 2 or size[k] % 2:
-        return None
-    return ProductMatch(stage, rows[0], n, k, data, weights)
+    return ProductMatch(stage, rows[-1], n, k, data, weights, rows[:-1])
 
 
 def quarter_weights(
@@ -156,38 +162,48 @@ def strassen(
     rows, columns, depth = match.extent(match.m) // 2, match.half(width), match.extent(match.k) // 2
     sums = f"{name}_sums"
     made_first = [number for number in range(len(PRODUCTS)) if copies or number not in QUARTERS]
-    inner: list[tuple[str, tuple[int, ...]]] = [(sums, (len(made_first), rows, depth))]
+    outer = _outer(match)
+    around, extents = tuple(var(it.name) for it in outer), tuple(it.extent.as_int() for it in outer)
+    inner: list[tuple[str, tuple[int, ...]]] = [(sums, (len(made_first), *extents, rows, depth))]
     stages = [_sums(match, sums, height, made_first)]
     i, j, k = var("i"), var("j"), var("k")
     for number, blocks in enumerate(PRODUCTS):
         made = f"{name}_product{number + 1}"
-        inner.append((made, (rows, columns)))
+        inner.append((made, (*extents, rows, columns)))
         if number in made_first:
-            a = Load(sums, (index(made_first.index(number)), i, k), F32)
+            a = Load(sums, (index(made_first.index(number)), *around, i, k), F32)
         else:
             a = _quarter(match, i, k, QUARTERS[number], height)
         b: Expr = Load(weights, (index(blocks[0]), k, j), F32)
         if len(blocks) > 1:
             b = Binary("sub", b, Load(weights, (index(blocks[1]), k, j), F32))
         pars = (Iter(axis, Index(0), index(extent), "par") for axis, extent in (("i", rows), ("j", columns)))
-        iters = (*pars, Iter("k", Index(0), index(depth), "red"))
-        body = store(made, (i, j), Binary("add", Load(made, (i, j), F32), Binary("mul", a, b)))
-        stages.append(Stage(made, iters, body, store(made, (i, j), Const(0.0, F32)), source))
+        iters, at = (*outer, *pars, Iter("k", Index(0), index(depth), "red")), (*around, i, j)
+        body = store(made, at, Binary("add", Load(made, at, F32), Binary("mul", a, b)))
+        stages.append(Stage(made, iters, body, store(made, at, Const(0.0, F32)), source))
     stages.append(_result(match, width, height))
-    at = program.stages.index(match.stage)
+    before = program.stages.index(match.stage)
     new = Buffer(weights, (index(BLOCKS), index(depth), index(columns)), F32, CONST)
     temps = [Buffer(buffer, tuple(map(index, shape)), F32, LOCAL) for buffer, shape in inner]
     return replace(
         program,
         inputs=tuple(new if b.name == match.weights.buffer else b for b in program.inputs),
         temps=(*program.temps, *temps),
-        stages=(*program.stages[:at], *stages, *program.stages[at + 1 :]),
+        stages=(*program.stages[:before], *stages, *program.stages[before + 1 :]),
+    )
+
+
+def _outer(match: ProductMatch) -> tuple[Iter, ...]:
+    """The axes of new stages that number the left matrices."""
+    return tuple(
+        Iter(f"o{n}", Index(0), index(match.extent(axis)), "par") for n, axis in enumerate(match.outer)
     )
 
 
 def _quarter(match: ProductMatch, i: Index, k: Index, at: tuple[int, int], height: int) -> Load:
     """Element ``(i, k)`` of a quarter of the left matrix."""
     place = {it.name: Index(0) for it in match.stage.iters}
+    place |= {axis: var(it.name) for axis, it in zip(match.outer, _outer(match), strict=True)}
     place[match.m] = floordiv(i, height) * (2 * height) + at[0] * height + mod(i, height)
     place[match.k] = k + at[1] * (match.extent(match.k) // 2)
     return Load(match.data.buffer, tuple(substitute_index(x, place) for x in match.data.indices), F32)
@@ -210,13 +226,16 @@ def _sums(match: ProductMatch, name: str, height: int, numbers: Sequence[int]) -
     for number in reversed(range(len(values) - 1)):
         value = Select(_equal(x, number), values[number], value)
     axes = (("x", len(values)), ("i", rows), ("k", depth))
-    iters = tuple(Iter(axis, Index(0), index(extent), "par") for axis, extent in axes)
-    return Stage(name, iters, store(name, (x, i, k), value), None, match.stage.source)
+    first, *others = (Iter(axis, Index(0), index(extent), "par") for axis, extent in axes)
+    iters = (first, *_outer(match), *others)
+    target = tuple(var(it.name) for it in iters)
+    return Stage(name, iters, store(name, target, value), None, match.stage.source)
 
 
 def _result(match: ProductMatch, width: int, height: int) -> Stage:
     m, n = var(match.m), var(match.n)
-    here = (floordiv(m, 2 * height) * height + mod(m, height), floordiv(n, 2 * width) * width + mod(n, width))
+    row, column = floordiv(m, 2 * height) * height + mod(m, height), floordiv(n, 2 * width) * width
+    here = (*map(var, match.outer), row, column + mod(n, width))
     p1, p2, p3, p4, p5, p6, p7 = (Load(f"{match.stage.name}_product{x}", here, F32) for x in range(1, 8))
     both = Binary("add", p1, p6)
     lower = Binary("add", both, p7)

@@ -13,9 +13,10 @@ Weights are read once, one pair of panels after the other; the next pair is aske
 used: it is used half as long as a panel of the direct method.
 
 Threads share the rows where reading all weights hides behind what the rows of each compute: a thread makes
-the sums of its own ones, and reads what it wrote itself, if the kernel before was shared so too. Otherwise
-they share the pairs, and each copies all rows and makes their sums. The last pair, if it is not whole, is a
-copy of its own.
+the sums of its own ones, and reads what it wrote itself, if the kernel before was shared so too. Where those
+are more than the caches hold, it has some of them at a time. Of several left matrices threads share these.
+Otherwise they share the pairs, and each copies all rows and makes their sums. The last pair, if it is not
+whole, is a copy of its own.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def choose_strassen(program: Program, stage: Stage, machine: Machine) -> Strasse
     for vectors in (1, 2, 3, 4):
         pairs = match.half(vectors * lanes) // (vectors * lanes)
         whole = match.extent(match.n) == 2 * pairs * vectors * lanes
-        height = _height(half, whole and pairs % machine.threads == 0, machine)
+        height = _height(match, whole and pairs % machine.threads == 0, machine)
         if height is None:
             continue
         rows = height or half
@@ -150,16 +151,30 @@ def choose_strassen(program: Program, stage: Stage, machine: Machine) -> Strasse
     return replace(best[1], cycles=best[0])
 
 
-def _height(half: int, even: bool, machine: Machine) -> int | None:
-    """Neighbouring rows of each half that a thread has; 0: all, for pairs that threads share evenly.
+def _height(match: ProductMatch, even: bool, machine: Machine) -> int | None:
+    """Neighbouring rows of each half that a thread has at a time; 0: all, for pairs that threads share.
 
-    ``None`` where threads can share neither.
+    A thread has all rows of its left matrices, or of its part of each, unless these and their sums do not
+    stay in the caches: then the most that do. ``None`` where threads can share neither.
     """
-    own = half // machine.threads
-    shared = half % machine.threads == 0 and (
-        machine.threads == 1 or not even or panels_hidden(machine.target, 2 * own)
+    half, threads, alone = match.extent(match.m) // 2, machine.threads, match.count == 1
+    own, rest = divmod(half, 1 if match.count % threads == 0 else threads)
+    if rest or (alone and even and threads > 1 and not panels_hidden(machine.target, 2 * own)):
+        return 0 if alone and even else None
+    fits = (
+        rows
+        for rows in range(own, 0, -1)
+        if own % rows == 0
+        and (rows == own or panels_hidden(machine.target, 2 * rows))
+        and _stays(match, 2 * rows * threads, PRODUCTS - QUARTERS, machine.target)
     )
-    return own if shared else 0 if even else None
+    return next(fits, own)
+
+
+def _stays(match: ProductMatch, rows: int, sums: int, target: Target) -> bool:
+    """Whether so many rows of the left matrix, and so many sums of their quarters, stay in the last cache."""
+    last = max((level.size for level in target.memory if level.size is not None), default=0)
+    return match.data.dtype.bytes * rows * match.extent(match.k) * (1 + sums / 4) <= KEPT_SHARE * last
 
 
 def panels_hidden(target: Target, rows: int) -> bool:
@@ -172,6 +187,7 @@ def _cycles(choice: StrassenChoice, tile: RegisterTile, machine: Machine) -> flo
     """Cycles of a product by the method."""
     match = choice.match
     m, n, k = (match.extent(axis) for axis in (match.m, match.n, match.k))
+    m *= match.count
     parts = min(machine.threads, machine.target.units)
     columns = 2 * choice.pairs * choice.width
     tiles = m * columns / (choice.rows * choice.width * parts)
@@ -185,15 +201,15 @@ def _pays(choice: StrassenChoice, cycles: float, machine: Machine) -> bool:
     target = machine.target
     match = choice.match
     m, n, k = (match.extent(axis) for axis in (match.m, match.n, match.k))
+    m *= match.count
     parts = min(machine.threads, target.units)
     tile = register_tile(target, m, -(-n // choice.lanes), (1, 2, 3, 4), max_rows=MAX_ROWS)
     tiles = m * n / (tile.rows * tile.vectors * choice.lanes * parts)
     direct = tile.cycles * k / parts
     memory = match.data.dtype.bytes * n * k / target.memory[-1].bandwidth
-    copies = 1 if choice.height else machine.threads
-    kept = match.data.dtype.bytes * m * k * (1 + copies * choice.sums / 4)
-    last = max((level.size for level in target.memory if level.size is not None), default=0)
-    if direct < COMPUTE_BOUND * memory or kept > KEPT_SHARE * last:
+    rows = 2 * choice.height * machine.threads or m
+    sums = choice.sums * (1 if choice.height else machine.threads)
+    if direct < COMPUTE_BOUND * memory or not _stays(match, rows, sums, target):
         return False
     return cycles * MARGIN < direct + tiles * TILE_CYCLES
 
@@ -209,7 +225,7 @@ def schedule_strassen(s: Schedule, choice: StrassenChoice, last: Stage, machine:
     s = s.set_layout(choice.weights, (f"d2//{width}", "d0", "d1", f"d2%{width}"))
     names = [it.name for it in match.stage.iters if it.kind == "par"]
     loops = dict(zip(names, s.loops(last.name), strict=True))
-    single = [loop for name, loop in loops.items() if name not in (match.m, match.n)]
+    single = [loop for name, loop in loops.items() if name not in (match.m, match.n, *match.outer)]
     half, pairs = match.extent(match.m) // 2, choice.pairs
     if choice.height:
         s = s.split(loops[match.m], [2, choice.height], names=["share", "half", "row"])
@@ -219,7 +235,11 @@ def schedule_strassen(s: Schedule, choice: StrassenChoice, last: Stage, machine:
         s = s.split(
             loops[match.n], [pairs // machine.threads, 2, width], names=["share", "pair", "side", "lane"]
         )
-    s = s.reorder("share", "pair", "row", *single, "half", "side", "lane")
+    outer = [loops[axis] for axis in match.outer]
+    s = s.reorder(*outer, "share", "pair", "row", *single, "half", "side", "lane")
+    share = "share"
+    for loop in reversed(outer):
+        s, share = s.fuse(loop, share, names=[f"{loop}_share"]), f"{loop}_share"
     if last.name != result:
         s = s.compute_at(result, "side").set_scope(match.stage.writes[0], "register")
         *around, lane = loops_below(s, result, "side")
@@ -231,18 +251,18 @@ def schedule_strassen(s: Schedule, choice: StrassenChoice, last: Stage, machine:
     for loop in (*single, "half", "side"):
         s = s.unroll(loop)
     s = s.vectorize("lane").annotate("pair", "prefetch", f"{choice.weights}@spread")
-    s = s.compute_at(sums, "share")
-    number, row, k = loops_below(s, sums, "share")
+    s = s.compute_at(sums, share)
+    number, *single, row, k = loops_below(s, sums, share)
     s = s.split(k, choice.lanes, names=["vector", "element"])
-    s = s.reorder(row, "vector", number, "element").unroll(number).vectorize("element")
+    s = s.reorder(*single, row, "vector", number, "element").unroll(number).vectorize("element")
     if machine.threads > 1:
-        s = s.parallel("share")
+        s = s.parallel(share)
     return s.partition("pair", -1) if match.extent(match.n) % (2 * width) else s
 
 
 def _product(s: Schedule, name: str, choice: StrassenChoice, target: Target) -> Schedule:
     """One product of quarters for a pair of panels, tile by tile in registers."""
-    row, lane, k = loops_below(s, name, "pair")
+    *_, row, lane, k = loops_below(s, name, "pair")
     tile, inner, out = f"{row}_tile", f"{row}_in", f"{name}_acc"
     s = s.split(row, choice.rows, names=[tile, inner])
     s = s.cache(name, at=tile, scope="register", mode="write", name=out)

@@ -23,8 +23,8 @@ LANES = HOST.lanes(F32)
 TARGET = replace(HOST, memory=core("znver5").applied(X86_AVX512).memory, shared_issue=None, tiles=0)
 
 
-def product(m, n, k, epilogue="none", batch=False):
-    lead = (1,) if batch else ()
+def product(m, n, k, epilogue="none", batch=0):
+    lead = (batch,) if batch else ()
     a, b = lang.placeholder((*lead, m, k), name="A"), lang.placeholder((k, n), name="B")
     inputs = [a, b]
     c = ops.matmul(a, b, name="C")
@@ -84,7 +84,7 @@ def test_threads_share_rows_where_panels_do_not_divide(m, n, epilogue, threads, 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize(
-    ("epilogue", "batch"), [("none", False), ("bias", True), ("gelu", True), ("residual", False)]
+    ("epilogue", "batch"), [("none", 0), ("bias", 1), ("gelu", 1), ("residual", 0), ("gelu", 4), ("none", 3)]
 )
 def test_default_schedules_with_epilogues(epilogue, batch, threads):
     program = product(128, 768, 768, epilogue, batch)
@@ -110,8 +110,22 @@ def test_small_and_odd_extents_on_the_interpreter(m, pairs, k, rows, vectors, th
     )
 
 
-def chosen(m, n, k, threads=2):
-    program = product(m, n, k)
+@pytest.mark.parametrize(("batch", "height", "threads"), [(3, 1, 2), (2, 2, 2), (0, 1, 2), (2, 1, 1)])
+def test_blocks_of_rows_and_several_matrices_on_the_interpreter(batch, height, threads, monkeypatch):
+    program = product(4, 2 * LANES + 3, 6, "bias", batch)
+    match = lang.match_product(program, program.stage("C"))
+    assert match is not None
+    assert match.count == max(batch, 1)
+    choice = StrassenChoice(match, height, 1, LANES, height)
+    monkeypatch.setattr("tilewright.plan.algorithms.strassen.sharing", lambda stage, n: n)
+    s = Schedule(program).strassen("C", choice.width, choice.weights, height, choice.copies)
+    check(
+        program, schedule_strassen(s, choice, s.program.stage("Y"), Machine(TARGET, threads)), interpret=True
+    )
+
+
+def chosen(m, n, k, threads=2, batch=0):
+    program = product(m, n, k, batch=batch)
     return choose_strassen(program, program.stage("C"), Machine(TARGET, threads))
 
 
@@ -130,13 +144,32 @@ def test_chosen_where_it_pays():
         (128, 768, 767),
         (2, 768, 768),  # memory decides
         (128, 768, 48),  # sums and additions cost more than they save
-        (8192, 768, 3072),  # sums of quarters do not stay in cache
     ],
 )
 def test_direct_elsewhere(m, n, k):
     assert chosen(m, n, k) is None
     if m * n * k < 1 << 27:
         assert "strassen" not in primitives(default_schedule(product(m, n, k), Machine(TARGET, 2)))
+
+
+def test_rows_in_blocks_where_not_all_stay_in_cache():
+    few, many = chosen(256, 768, 3072), chosen(8192, 768, 3072)
+    assert few is not None
+    assert many is not None
+    last = max(level.size for level in TARGET.memory if level.size is not None)
+    assert few.height == 256 // 4
+    last = max(level.size for level in TARGET.memory if level.size is not None)
+    # rows of two threads and sums of as many, in half of the cache: as many as that holds
+    kept = 4 * (2 * 2 * many.height) * 3072 * 2
+    assert kept <= last / 2 < 2 * kept
+
+
+def test_threads_share_left_matrices_or_the_rows_of_each():
+    both, odd = chosen(128, 768, 768, batch=16), chosen(128, 768, 768, batch=3)
+    assert both is not None
+    assert odd is not None
+    assert (both.height, odd.height) == (64, 32)
+    assert chosen(126, 768, 768, batch=3) is None
 
 
 def test_threads_that_share_neither_panels_nor_rows_take_the_direct_method():
