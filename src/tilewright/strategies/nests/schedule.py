@@ -28,8 +28,9 @@ from tilewright.poly import (
     is_black_box,
     scalars_in_results,
 )
+from tilewright.strategies.nests.delayed import delayed_updates
 from tilewright.strategies.nests.lifted import lifted_nest
-from tilewright.strategies.nests.ordered import ordered_nest
+from tilewright.strategies.nests.ordered import on_machine, ordered_nest
 from tilewright.strategies.nests.plan import RULE, NestPlan
 from tilewright.strategies.nests.tiled import tiled_nest
 from tilewright.support import ProgramError, ResourceError, ScheduleError
@@ -71,6 +72,11 @@ def schedule_nest(func: LoopFunction, machine: Machine, plan: NestPlan | None = 
         private = scalars_in_results(allocations_inside(func))
         if not boxes and len(parts := _apart(func, private.body)) > 1:
             return _one_after_another(func, [schedule_nest(part, machine, plan) for part in parts])
+        if plan is None and isinstance(machine.on, CpuTarget):
+            grouped = delayed_updates(private, machine.on)
+            if grouped is not None:
+                ahead = f"in groups of {grouped.steps} steps, whose rows and columns go first"
+                return ScheduledNest(on_machine(grouped.func, grouped.facts, machine), (*notes, ahead))
         made = ordered_nest(private, machine)
     except ResourceError as error:
         return ScheduledNest(func, (*notes, f"nothing known of loops: {error.what}", "as it is written"))
