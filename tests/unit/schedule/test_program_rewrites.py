@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from native_kernel import Native
 from tilewright import lang
 from tilewright.ir import CONST, F32, Compare, Const, If, Store, dtype_of, run_function, to_function
 from tilewright.poly import check_legal
@@ -38,6 +39,30 @@ def test_a_tiled_block_is_inlined_too():
     s = s.split(loop, 3, tail="peel").inline("T")
     assert s.blocks() == ("S",)
     assert_same(p, s.func)
+
+
+@pytest.mark.parametrize("phase", ["inline", "inline_stage"])
+def test_what_a_condition_and_both_choices_read_is_computed_once(phase):
+    """Choices are made under masks of their own where what they load may not be there."""
+    X, at = lang.placeholder((40,), name="X"), lang.placeholder((40,), "i32", name="at")
+    T = lang.compute((40,), lambda i: lang.sqrt(X[lang.clamp(at[i], 0, 39)]), name="T")
+
+    def run_of(value):
+        Y = lang.compute((40,), lambda i: value(T[i], T[i], T[i]), name="Y")
+        s = getattr(Schedule(lang.program([X, at], [Y])), phase)("T")
+        return Native(s.vectorize(s.loops("Y")[-1]).func)
+
+    run, once = run_of(lambda a, b, c: lang.select(a > 0.5, b * 2.0, -c)), run_of(lambda a, b, c: a * 2.0)
+    for work in ("sqrt", "masked.gather"):
+        calls = [
+            sum("call" in line and work in line for line in each.text.text.splitlines())
+            for each in (run, once)
+        ]
+        assert calls[0] == calls[1], work
+    rng = np.random.default_rng(0)
+    given = {"X": rng.uniform(0, 1, 40).astype(np.float32), "at": rng.integers(-5, 45, 40, dtype=np.int32)}
+    root = np.sqrt(given["X"][np.clip(given["at"], 0, 39)])
+    np.testing.assert_array_equal(run(given)["Y"], np.where(root > 0.5, root * 2, -root))
 
 
 def test_a_guarded_definition_stays_guarded():

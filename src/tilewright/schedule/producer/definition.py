@@ -57,9 +57,17 @@ def definition_of(iters: Sequence[Iter], body: Stmt, init: Stmt | None) -> Defin
 
 
 def inlined(s: Stmt, definition: Definition) -> Stmt:
-    """``s`` with every load of the defined buffer replaced by its definition."""
+    """``s`` with every load of the defined buffer replaced by its definition, equal ones by the same object.
+
+    An element that a condition and what it selects both read is then computed once, and without a condition.
+    """
+    known: dict[Load, Expr] = {}
 
     def of_load(ld: Load) -> Expr:
-        return definition.at(ld.indices) if ld.buffer == definition.buffer else ld
+        if ld.buffer != definition.buffer:
+            return ld
+        if ld not in known:
+            known[ld] = definition.at(ld.indices)
+        return known[ld]
 
     return map_loads(s, of_load)
