@@ -7,16 +7,17 @@
 versions are made: as the default has it, one with all chains joined that can be, for those that the default
 does not join, and one with none. (A head that is wrongly joined evicts what the kernels after it would find
 in the caches, so what the default joins is timed in its own version.) They run in turns, kernel by kernel; a
-row is one joined kernel: the shortest time of it and of its parts, which of both the default takes, and for
-chains with whole rows the cycles of the parts in those of the joined kernel, as the model of costs has them
-(``foreseen``). Exit status 1 where the default takes one that is slower than the other by more than ``WORST``
-allows, also after both were compiled anew. ``line_ns`` says what a line of the other thread's cost before and
-after: of a virtual machine that may change within seconds, and with it what joining is worth (decision 0397).
+row is one joined kernel: the shortest times of it and of its parts, summed over the layers that it computes,
+which of both the default takes, and for chains with whole rows the cycles of the parts in those of the joined
+kernel, as the model of costs has them (``foreseen``).
+Exit status 1 where the default takes one that is slower than the other by more than ``WORST`` allows, also
+after both were compiled anew. ``line_ns`` says what a line of the other thread's cost before and after: of a
+virtual machine that may change within seconds, and with it what joining is worth (decision 0397).
 """
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -144,11 +145,15 @@ def measure(name: str, target: CpuTarget, threads: int, rounds: int, runs: int) 
             for engine, known in zip(engines, best, strict=True):
                 for nodes, time in times(engine, feeds, runs).items():
                     known[nodes] = min(time, known.get(nodes, time))
-        labels = {frozenset(group.nodes): group.operators for group in engines[0].groups()}
+        groups = engines[0].groups()
+        labels = {group.kernel.name: group.operators[:80] for group in groups}
+        alike: dict[str, list[frozenset[str]]] = {}
+        for group in groups:
+            alike.setdefault(group.kernel.name, []).append(frozenset(group.nodes))
         rows = [
-            {"benchmark": "joins", "network": name, "threads": threads, "kernel": labels[nodes][:80], **row}
-            for nodes, row in judged(best[0] | best[2], best[1], chosen, expected)
-            if nodes in labels
+            {"benchmark": "joins", "network": name, "threads": threads, "kernel": labels[kernel], **row}
+            for kernel, places in alike.items()
+            for row in judged(places, best[0] | best[2], best[1], chosen, expected)
         ]
         if all(row["right"] for row in rows):
             break
@@ -176,32 +181,34 @@ def line_ns(target: CpuTarget, threads: int) -> float:
 
 
 def judged(
+    places: Sequence[frozenset[str]],
     whole: dict[frozenset[str], float],
     apart: dict[frozenset[str], float],
     chosen: set[frozenset[str]],
     expected: dict[frozenset[str], float],
-) -> Iterator[tuple[frozenset[str], dict[str, Any]]]:
-    """Each joined kernel beside its parts."""
-    for nodes, joined in whole.items():
-        parts = {other: time for other, time in apart.items() if other < nodes}
-        if len(parts) < 2 or frozenset().union(*parts) != nodes:
+) -> Iterator[dict[str, Any]]:
+    """A joined kernel beside its parts, over all places of the network that it computes, if it is one."""
+    joined, parts = 0.0, list[list[float]]()
+    for nodes in places:
+        own = {other: time for other, time in apart.items() if other < nodes}
+        if len(own) < 2 or frozenset().union(*own) != nodes:
             # nodes that other kernels compute as well are no part
-            continue
-        takes, together = nodes in chosen, sum(parts.values())
-        ratio = together / joined if joined else float("nan")
-        kept = ratio if takes else 1 / ratio
-        yield (
-            nodes,
-            {
-                "nodes": len(nodes),
-                "joined_ms": joined,
-                "parts_ms": list(parts.values()),
-                "parts_to_joined": ratio,
-                "foreseen": expected.get(nodes),
-                "default": "joined" if takes else "apart",
-                "right": bool(kept >= WORST or max(joined, together) < SHORTEST),
-            },
-        )
+            return
+        joined += whole[nodes]
+        parts.append(list(own.values()))
+    takes, together = places[0] in chosen, sum(map(sum, parts))
+    ratio = together / joined if joined else float("nan")
+    kept = ratio if takes else 1 / ratio
+    yield {
+        "nodes": len(places[0]),
+        "places": len(places),
+        "joined_ms": joined,
+        "parts_ms": [sum(times) for times in zip(*parts, strict=True)],
+        "parts_to_joined": ratio,
+        "foreseen": expected.get(places[0]),
+        "default": "joined" if takes else "apart",
+        "right": bool(kept >= WORST or max(joined, together) < SHORTEST),
+    }
 
 
 def main() -> int:
