@@ -35,6 +35,8 @@ MANY_REPEATS: Final = 8
 CALL_OPERATIONS: Final = 16
 #: Operations of a stage that may be computed again by each of several consumers instead of being stored.
 CHEAP_OPERATIONS: Final = 4
+#: Extents of short axes, which are expanded or stay whole.
+SHORT: Final = 4
 #: Operations, counted as often as they occur, that inlining one stage may add: nested ones double each time.
 MOST_OPERATIONS: Final = 256
 
@@ -118,11 +120,7 @@ def _worth_inlining(program: Program, stage: Stage) -> bool:
         return False
     buffer, value = stage.body.writes[0].buffer, stage.body.writes[0].value
     moves_only = _moves(value)
-    operations = sum(
-        CALL_OPERATIONS if isinstance(e, Call) else 1
-        for e in walk(value)
-        if not moves_only and not isinstance(e, Load)
-    )
+    operations = 0 if moves_only else _operations(stage, value)
     consumers = program.consumers(buffer)
     for c in consumers:
         # a reduction reads each element many times: only free movement is repeated there
@@ -147,6 +145,26 @@ def _worth_inlining(program: Program, stage: Stage) -> bool:
         # an epilogue, whose operand is in registers
         return False
     return moves_only or uses <= 1 or (operations <= CHEAP_OPERATIONS and not _looks_up(program, stage))
+
+
+def _operations(stage: Stage, value: Expr) -> int:
+    """Operations of a value, but for conditions on axes that are expanded: each copy knows what they say."""
+    short = {it.name for it in stage.iters if it.extent.is_const and it.extent.const <= SHORT}
+    known = {
+        id(part)
+        for e in walk(value)
+        if isinstance(e, Select) and _of_places(e.cond) and e.cond.vars <= short
+        for part in walk(e.cond)
+    }
+    found = (e for e in walk(value) if not isinstance(e, Load) and id(e) not in known)
+    return sum(CALL_OPERATIONS if isinstance(e, Call) else 1 for e in found)
+
+
+def _of_places(condition: Expr) -> bool:
+    """Whether a condition compares places with numbers or one another."""
+    return isinstance(condition, Compare) and all(
+        isinstance(side, OfIndex | Const) for side in (condition.a, condition.b)
+    )
 
 
 def _turns(program: Program, stage: Stage) -> bool:

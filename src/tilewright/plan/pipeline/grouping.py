@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from tilewright.cost import Machine
+from tilewright.plan.inlining import SHORT
 from tilewright.plan.pipeline.graph import Node, StageGraph
 from tilewright.plan.pipeline.group import Group, Placement, find_group
 from tilewright.plan.pipeline.group_plan import GroupPlan
@@ -42,8 +43,6 @@ MOST_MEMBERS: Final = 64
 #: reads the elements of all it reads more often than so.
 LARGE_SUM: Final = 32
 REUSED: Final = 4.0
-#: Extents of short axes, which are expanded or stay whole.
-SHORT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ from tilewright.plan.pipeline.group_plan import GroupPlan
 
 Reals = npt.NDArray[np.float64]
 
-#: Vector loads that are not aligned touch two lines each: one starts in a cycle. Elements a step apart, and
-#: those that are looked up one by one (clamped, halved, by what another buffer says); stores.
+#: Vector loads that are not aligned touch two lines each: one starts in a cycle. Elements a step apart or
+#: halved, which are picked from vectors, and those that are looked up where a buffer says; stores.
 LOAD_CYCLES: Final = 1.0
 APART_CYCLES: Final = 0.5
 LOOKUP_CYCLES: Final = 1.5
@@ -131,7 +131,7 @@ def _facts(node: Node, machine: Machine) -> Facts:
         access = read.access
         steps = access.steps(inner, inside=True)
         if steps is None:
-            affine = all(reach.tag == "affine" for reaches in access.dims for reach in reaches)
+            affine = all(reach.tag != "data" for reaches in access.dims for reach in reaches)
             each = (APART_CYCLES if affine else LOOKUP_CYCLES) * lanes
         else:
             each = LOAD_CYCLES if steps == 1 else LOAD_CYCLES / 2

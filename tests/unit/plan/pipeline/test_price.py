@@ -159,3 +159,23 @@ def test_products_are_part_of_sums_that_alone_read_them(made, dtype, instruction
     program = lang.program([image], [lang.compute((64, 80), lambda y, x: made(image[y, x]), name="out")])
     found = FusionModel(graph_of(program), MACHINE).facts(0).vector_cycles - STORE_CYCLES
     assert found == instructions / HOST.fma_per_cycle
+
+
+def test_elements_apart_cost_alike_whether_borders_clamp_them_or_not():
+    def cycles(read):
+        image = lang.placeholder((64, 256), name="image")
+        made = lang.compute((64, 128), lambda y, x: read(image, y, x) * 2.0, name="made")
+        return FusionModel(graph_of(lang.program([image], made)), MACHINE).facts(0).vector_cycles
+
+    apart = cycles(lambda image, y, x: image[y, 2 * x])
+
+    def clamped(image, y, x):
+        return lang.boundary(image, mode="clamp")[y, 2 * x + 1]
+
+    def looked_up(image, y, x):
+        return image[y, lang.clamp(lang.cast(image[y, x], "i32"), 0, 255)]
+
+    assert cycles(clamped) == apart
+    assert cycles(lambda image, y, x: image[y, x // 2]) == apart
+    assert cycles(lambda image, y, x: image[y, x]) < apart
+    assert cycles(looked_up) > 2 * apart
