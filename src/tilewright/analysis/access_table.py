@@ -164,17 +164,17 @@ class AccessTable:
         return found
 
 
-def table_of(program: Program) -> AccessTable:
-    """The table of a program."""
+def table_of(program: Program, only: Collection[str] | None = None) -> AccessTable:
+    """The table of a program, or of some of its stages, by their names."""
     makers: dict[str, list[str]] = {}
     for stage in program.stages:
         for name in stage.writes:
             makers.setdefault(name, []).append(stage.name)
     alone = {name: found[0] for name, found in makers.items() if len(found) == 1}
+    stages = {stage.name: stage for stage in program.stages if only is None or stage.name in only}
     accesses = {
-        stage.name: accesses_of(program, stage, stmt_loads(stage.body), alone) for stage in program.stages
+        name: accesses_of(program, stage, stmt_loads(stage.body), alone) for name, stage in stages.items()
     }
-    stages = {stage.name: stage for stage in program.stages}
     return AccessTable(MappingProxyType(stages), MappingProxyType(accesses))
 
 

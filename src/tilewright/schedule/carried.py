@@ -10,7 +10,7 @@ blocked layouts make them, are recombined.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Final
@@ -34,12 +34,14 @@ from tilewright.ir import (
     Stmt,
     Store,
     Var,
+    blocks,
     floordiv,
     index,
     int_range,
     mod,
     simplify,
     stmt_children,
+    stmt_writes,
     substitute_index,
     var,
     walk_index,
@@ -95,7 +97,9 @@ def conflicts(
     ``ignore_scopes``, are private and left out. With ``reorderable`` so are pairs whose order does not
     matter: instances of one stage, as far as its parallel and reduction iterators say so.
     """
-    touches, ranges = touches_below(node, env)
+    memory = {name: buffer.alias or name for name, buffer in buffers.items()}
+    written = {memory[name] for each in blocks(node) for name in _written(each.node) if name in memory}
+    touches, ranges = touches_below(node, env, lambda name: memory.get(name) in written)
     # what runs once meets no other iteration
     candidates -= {v for v in candidates if v in ranges and _runs_once(v, ranges)}
     groups: dict[str, list[Touch]] = {}
@@ -131,8 +135,19 @@ def _order_free(a: Block, b: Block) -> bool:
     return a.stage == b.stage and "ord" not in kinds and a.is_reduction == b.is_reduction
 
 
-def touches_below(node: Stmt, env: Env) -> tuple[list[Touch], dict[str, tuple[Index, Index]]]:
-    """The accesses of blocks below ``node`` to what is not allocated there, and the ranges of all loops."""
+def _written(block: Block) -> Iterator[str]:
+    for part in (block.init, block.body):
+        if part is not None:
+            yield from (name for name, _ in stmt_writes(part))
+
+
+def touches_below(
+    node: Stmt, env: Env, concerned: Callable[[str], bool] = lambda _: True
+) -> tuple[list[Touch], dict[str, tuple[Index, Index]]]:
+    """The accesses of blocks below ``node`` to what is not allocated there, and the ranges of all loops.
+
+    Only those of buffers that are ``concerned``, by their names.
+    """
     ranges = dict(env)
     out: list[Touch] = []
 
@@ -148,8 +163,11 @@ def touches_below(node: Stmt, env: Env) -> tuple[list[Touch], dict[str, tuple[In
                 if s.orelse is not None:
                     visit(s.orelse, loops, private, facts)
             case Block():
-                found = _of_block(s, loops, ranges, facts + _facts(s.where))
-                out.extend(t for t in found if t.buffer not in private)
+
+                def wanted(name: str) -> bool:
+                    return name not in private and concerned(name)
+
+                out.extend(_of_block(s, loops, ranges, facts + _facts(s.where), wanted))
             case _:
                 for k in stmt_children(s):
                     visit(k, loops, private, facts)
@@ -168,7 +186,11 @@ def _facts(cond: Pred) -> tuple[Index, ...]:
 
 
 def _of_block(
-    block: Block, loops: frozenset[str], ranges: dict[str, tuple[Index, Index]], facts: tuple[Index, ...]
+    block: Block,
+    loops: frozenset[str],
+    ranges: dict[str, tuple[Index, Index]],
+    facts: tuple[Index, ...],
+    wanted: Callable[[str], bool],
 ) -> list[Touch]:
     mapping = block.binding()
     found: dict[tuple[str, tuple[Index, ...]], bool] = {}
@@ -191,6 +213,7 @@ def _of_block(
             facts,
         )
         for (name, idx), write in found.items()
+        if wanted(name)
     ]
 
 

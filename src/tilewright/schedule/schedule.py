@@ -181,7 +181,7 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods, GpuMethods):
             new._func = None
         else:
             new._current = new._func = entry.function(self.func, *step.args, **given, **context)
-            check_threads(new.func, self.func)
+            check_threads(new.func, self.func, self.func if self._steps else None)
         if self.verify:
             if isinstance(new._current, Program):
                 verify_program(new._current)

@@ -22,6 +22,7 @@ from tilewright.ir import (
     For,
     Located,
     LoopFunction,
+    Seq,
     Stmt,
     Store,
     Window,
@@ -80,22 +81,25 @@ def check_private(func: LoopFunction, buffer: str, scope: str, *, shown: LoopFun
                 )
 
 
-def check_threads(func: LoopFunction, shown: LoopFunction) -> None:
+def check_threads(func: LoopFunction, shown: LoopFunction, known: LoopFunction | None = None) -> None:
     """Refuse what memory of a block, or of its threads, cannot be: asked after every step with loops over
     threads.
 
     A shared buffer below such a loop would hold one thread's box, and be all threads' memory; an element
     of a buffer of one thread must have one thread, the same in all loops; what such a loop reduces must be
-    updates that threads may do at once. Errors show ``shown``.
+    updates that threads may do at once. Errors show ``shown``. Parts of a function that is ``known`` to be
+    right are right.
     """
     if not func.body.is_spread:
         return
-    for place in locate(func.body, For):
+    before = set() if known is None else {id(s) for s in _parts(known.body)}
+    new = [s for s in _parts(func.body) if id(s) not in before]
+    for place in (each for s in new if s.is_spread for each in locate(s, For)):
         if place.node.kind.name == "thread":
             _check_updates(place, shown)
     if not func.body.has_threads:
         return
-    for alloc in locate(func.body, Alloc):
+    for alloc in (*_outermost(func.body), *(each for s in new for each in locate(s, Alloc))):
         buf = alloc.node.buffer
         if buf.scope == SHARED:
             for f in alloc.loops:
@@ -112,6 +116,29 @@ def check_threads(func: LoopFunction, shown: LoopFunction) -> None:
             buf.scope in PRIVATE or any(is_thread(f.kind) for f in alloc.loops)
         ):
             _check_owned(alloc, shown)
+
+
+def _parts(s: Stmt) -> Iterator[Stmt]:
+    """What stands one after another in a function, inside of its outermost allocations."""
+    match s:
+        case Alloc():
+            yield from _parts(s.body)
+        case Seq():
+            for each in s.stmts:
+                yield from _parts(each)
+        case _:
+            yield s
+
+
+def _outermost(s: Stmt) -> Iterator[Located[Alloc]]:
+    """The allocations around these parts."""
+    match s:
+        case Alloc():
+            yield Located(s, (), ())
+            yield from _outermost(s.body)
+        case Seq():
+            for each in s.stmts:
+                yield from _outermost(each)
 
 
 def _check_updates(place: Located[For], shown: LoopFunction) -> None:

@@ -136,7 +136,7 @@ def find_group(program: Program, root: str, members: Collection[str]) -> Group |
         stage.name: tuple(ld for ld in dict.fromkeys(stmt_loads(stage.body)) if ld.buffer in made)
         for stage in (*found, last)
     }
-    return Group(last, found, MappingProxyType(reads), table_of(program))
+    return Group(last, found, MappingProxyType(reads), table_of(program, names))
 
 
 def misplaced(g: Group, places: Mapping[str, Placement], row: int, step: int) -> str:
