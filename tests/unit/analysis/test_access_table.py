@@ -111,3 +111,20 @@ def test_clamps_are_none_away_from_borders():
     assert access.steps(c) is None and access.steps(c, inside=True) == 1
     assert access.steps(y, inside=True) is None
     assert apart.steps(table.stages["F"].iters[1].name, inside=True) is None
+
+
+def test_a_table_of_some_stages_says_of_them_what_that_of_all_does():
+    x = lang.placeholder((64,), name="X")
+    a = lang.compute((64,), lambda i: x[i] + 1, name="a")
+    b = lang.compute((62,), lambda i: a[i] + a[i + 2], name="b")
+    program = lang.program([x], [lang.compute((62,), lambda i: b[i] * 2, name="c")])
+    whole, part = table_of(program), table_of(program, {"a", "b"})
+    assert part.accesses == {name: whole.accesses[name] for name in ("a", "b")}
+    assert (
+        part.boxes("b", ((0, 7),), {"a"})
+        == whole.boxes("b", ((0, 7),), {"a"})
+        == {
+            "b": ((0, 7),),
+            "a": ((0, 9),),
+        }
+    )

@@ -4,7 +4,7 @@ import pytest
 
 from tilewright import lang
 from tilewright.ir import TILE, Alloc, locate, parse_function
-from tilewright.schedule import Schedule, ownerless
+from tilewright.schedule import Schedule, ownerless, scopes
 from tilewright.support import ScheduleError
 from unit.schedule.loop.test_tensorize_tiles import arrays, check, grouped, nest, product, tiled
 from unit.schedule.loop_programs import chain, scheduled
@@ -203,3 +203,23 @@ for t in thread("thread.x", 4):
 """)
     (place,) = locate(func.body, Alloc)
     assert ownerless(place.node, {}) is None
+
+
+def test_only_parts_that_a_step_changed_are_asked_about_threads(monkeypatch):
+    x = lang.placeholder((64, 64), name="X")
+    a = lang.compute((64, 64), lambda i, j: x[i, j] + 1, name="a")
+    b = lang.compute((64, 64), lambda i, j: a[j, i] * 2, name="b")
+    asked = []
+    known = scopes._check_updates
+    monkeypatch.setattr(
+        scopes, "_check_updates", lambda place, shown: asked.append(place.node.var) or known(place, shown)
+    )
+    s = Schedule(lang.program([x], [b]))
+    s = s.bind("j", "thread.x")
+    assert asked == ["j"]
+    s = s.bind("b_j", "thread.x")
+    assert asked == ["j", "b_j"]
+    # what no step has made is asked about whole
+    asked.clear()
+    Schedule(s.func).split("i", 8)
+    assert asked == ["j", "b_j"]

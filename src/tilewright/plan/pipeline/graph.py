@@ -30,6 +30,7 @@ from tilewright.ir import (
     Stage,
     Store,
     stmt_exprs,
+    stmt_writes,
     substitute_body,
 )
 from tilewright.plan.pipeline.boxes import iteration
@@ -154,6 +155,7 @@ class StageGraph:
         default_factory=dict, repr=False
     )
     _amortised: dict[tuple[Node, tuple[int, ...]], Amortised] = field(default_factory=dict, repr=False)
+    _stored: dict[int, Index] = field(default_factory=dict, repr=False)
     _moves: dict[tuple[Node, tuple[int, ...]], tuple[tuple[Moves, ...], ...]] = field(
         default_factory=dict, repr=False
     )
@@ -201,6 +203,14 @@ class StageGraph:
         found = self._amortised.get((node, copies))
         if found is None:
             found = keep(self._amortised, (node, copies), node.values.side_by_side(node.names, copies))
+        return found
+
+    def stored(self, index: int) -> Index:
+        """Where in its buffer a stage stores an element."""
+        found = self._stored.get(index)
+        if found is None:
+            ((name, indices), *_) = stmt_writes(self.nodes[index].stage.body)
+            found = self._stored[index] = flat_index(self.program, name, indices) or Index(0)
         return found
 
     def moves(self, node: Node, copies: tuple[int, ...]) -> tuple[tuple[Moves, ...], ...]:

@@ -15,9 +15,9 @@ from math import ceil, prod
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from tilewright.analysis import Box, flat_index
+from tilewright.analysis import Box
 from tilewright.cost import Machine, occupancy
-from tilewright.ir import Index, stmt_writes
+from tilewright.ir import Index
 from tilewright.plan import Node, StageGraph
 from tilewright.strategies.beam.features import StageFeatures, stages_of, tile_spans
 from tilewright.strategies.beam.state import Kernel, Place, Tiling
@@ -112,6 +112,9 @@ class Traffic:
 def _addresses(threads: Threads, warp: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """Elements that threads of a whole warp access, and of the last one; the number of whole ones."""
     whole, rest = divmod(prod(size for size, _ in threads), warp)
+    regular = [0]
+    for size, apart in threads:
+        regular = [at * apart + first for at in range(min(size, warp)) for first in regular][:warp]
 
     def address(thread: int) -> int:
         out = 0
@@ -120,8 +123,11 @@ def _addresses(threads: Threads, warp: int) -> tuple[tuple[int, ...], tuple[int,
             out += at * apart
         return out
 
-    regular = tuple(address(n) for n in range(warp if whole else 0))
-    return regular, tuple(address(whole * warp + n) for n in range(rest)), whole
+    return (
+        tuple(regular if whole else ()),
+        tuple(address(whole * warp + n) for n in range(rest)),
+        whole,
+    )
 
 
 @lru_cache(maxsize=MOST_ACCESSES)
@@ -339,9 +345,7 @@ def _stores(
     """Transactions of a block's stores, and the part of what they move that is stored."""
     if place == "row":
         return 0.0, 1.0
-    ((name, indices), *_) = stmt_writes(node.stage.body)
-    flat = flat_index(g.program, name, indices)
-    where = Index(0) if flat is None else flat
+    where = g.stored(node.index)
     if place == "tile":
         found = shared_traffic(lanes.threads(where), node.width, target.warp, target.banks)
     else:
