@@ -32,6 +32,7 @@ from tilewright.plan.gpu.assembly import groups_on_gpu, plan_on_gpu
 from tilewright.plan.inlining import inline_stages
 from tilewright.plan.pipeline.fusion import better_fusion
 from tilewright.plan.pipeline.rule import pipeline_before
+from tilewright.plan.pipeline.side_by_side import rows_side_by_side
 from tilewright.plan.rows.match_rows import rows_before, shared_depth
 from tilewright.plan.rows.merge_axes import merge_axes
 from tilewright.plan.rows.reduction import LaneReduction, split_reductions
@@ -309,7 +310,8 @@ def _cluster_of(
         return Cluster("scans", stage.name, before, each)
     rows = rows_before(program, stage, {*done, *along}, target)
     if any(member.name in parts for member in rows) or not shared_depth(rows, stage):
-        return alone
+        jammed = rows_side_by_side(program, stage, context.machine) is not None
+        return Cluster("pipeline", stage.name, (), (alone,)) if jammed else alone
     return Cluster("rows", stage.name, tuple(member.name for member in rows))
 
 

@@ -72,7 +72,7 @@ def unfit(extents: tuple[int, ...], plan: GroupPlan, members: int) -> str:
     for axis, (n, e) in enumerate(zip(own, plan.expand, strict=True)):
         if e < 1 or n % e or (e > 1 and (axis == plan.vector or (axis == plan.row and e == n))):
             return f"{e} elements of axis {axis} cannot be expanded, of {n}"
-        if e > 1 and plan.tile[axis] and extents[axis] % plan.tile[axis] % e:
+        if e > 1 and members and plan.tile[axis] and extents[axis] % plan.tile[axis] % e:
             return f"the last tile of axis {axis} has no multiple of {e} elements"
     if prod(plan.expand) > MOST_EXPANDED:
         return f"{prod(plan.expand)} copies are more than {MOST_EXPANDED}"

@@ -155,6 +155,10 @@ def schedule_group(s: Schedule, g: Group, program: Program, plan: GroupPlan, mac
         s = s.unroll(loop)
     if loops.inner:
         s = s.vectorize(loops.inner)
+    rest = plan.own(g.axes)[plan.vector] % lanes
+    if rest and loops.inner and loops.expanded and not g.members and not plan.tile[plan.vector]:
+        # else each vector has a mask, which hides what rows side by side share
+        s = s.partition(loops.own[-1], -1)
     if not plan.parallel:
         return s
     first, *more = loops.tiles[: plan.parallel]

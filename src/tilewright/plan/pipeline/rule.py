@@ -19,6 +19,7 @@ from tilewright.plan.pipeline.nest import (
     schedule_group,
     whole_nest,
 )
+from tilewright.plan.pipeline.side_by_side import rows_side_by_side
 from tilewright.plan.pipeline.tree import Member, group_tree, members_of
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Combinations, Space
@@ -62,6 +63,8 @@ class PipelineRule(Rule[GroupProblem, GroupPlan]):
             part = found.first(len(stages))
             if {m.stage.name for m in part.members} == {*stages}:
                 plan = default_strips(part, machine)
+        elif not stages:
+            plan = rows_side_by_side(program, g.root, machine)
         if plan is None:
             plan = whole_nest(g.root, len(g.axes) - 2, len(stages), machine)
         return GroupProblem(context, g, plan)
