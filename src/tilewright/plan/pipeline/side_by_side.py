@@ -14,7 +14,7 @@ from math import ceil
 from typing import Final
 
 from tilewright.cost import Machine
-from tilewright.ir import Program, Stage, Store, var
+from tilewright.ir import Index, Program, Stage, Store, var
 from tilewright.plan.pipeline.group import find_group
 from tilewright.plan.pipeline.group_plan import GroupPlan
 from tilewright.plan.pipeline.nest import refusal, whole_nest
@@ -43,6 +43,8 @@ def rows_side_by_side(program: Program, stage: Stage, machine: Machine) -> Group
     names, row = [it.name for it in stage.iters], len(stage.iters) - 2
     chosen = default_elementwise(program, stage)
     if (chosen.vector, chosen.run) != (row + 1, None) or not _moves_plainly(stage, names[row:]):
+        return None
+    if not _is_stencil(stage, names[row]):
         return None
     g = find_group(program, stage.name, ())
     if g is None:
@@ -76,3 +78,13 @@ def _moves_plainly(stage: Stage, axes: Sequence[str]) -> bool:
     """Whether all that a stage reads moves along axes as the stage does, where it moves along them."""
     indices = [i for ld in stage.operands for i in ld.indices]
     return all(axis not in (i - var(axis)).vars for axis in axes for i in indices if axis in i.vars)
+
+
+def _is_stencil(stage: Stage, row: str) -> bool:
+    """Whether several rows of one buffer are read: what is the same for all rows costs next to nothing."""
+    read: dict[str, set[tuple[Index, ...]]] = {}
+    for ld in stage.operands:
+        rows = tuple(i for i in ld.indices if row in i.vars)
+        if rows:
+            read.setdefault(ld.buffer, set()).add(rows)
+    return any(len(places) > 1 for places in read.values())

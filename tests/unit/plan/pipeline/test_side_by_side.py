@@ -45,6 +45,8 @@ def test_rows_share_what_they_read():
     "value",
     [
         lambda a, y, x: a[y, x] * 2 + 1,
+        # the same for all rows
+        lambda a, y, x: a[y, x] * a[0, x],
         # neighbours along rows alone
         lambda a, y, x: a[y, lang.clamp(x - 1, 0, 99)] + a[y, x],
         # borders, which a nest by itself cuts apart
