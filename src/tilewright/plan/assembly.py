@@ -310,8 +310,8 @@ def _cluster_of(
         return Cluster("scans", stage.name, before, each)
     rows = rows_before(program, stage, {*done, *along}, target)
     if any(member.name in parts for member in rows) or not shared_depth(rows, stage):
-        jammed = rows_side_by_side(program, stage, context.machine) is not None
-        return Cluster("pipeline", stage.name, (), (alone,)) if jammed else alone
+        shared = rows_side_by_side(program, stage, context.machine) is not None
+        return Cluster("pipeline", stage.name, (), (alone,)) if shared else alone
     return Cluster("rows", stage.name, tuple(member.name for member in rows))
 
 

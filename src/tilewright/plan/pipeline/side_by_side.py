@@ -34,20 +34,19 @@ MOST_LEFT: Final = 0.75
 def rows_side_by_side(program: Program, stage: Stage, machine: Machine) -> GroupPlan | None:
     """The plan of a stage of which rows share enough, in strips; ``None`` for others.
 
-    Not of those that clamp rows or columns at borders, which are cut there.
+    Rows are its last axis but one, of any number; columns, the last, are in lanes. Stages that clamp either
+    at borders are not taken: the element-wise rule cuts them there. (Unroll and jam: Allen and Kennedy,
+    "Optimizing Compilers for Modern Architectures", 2001, chapter 8.)
     """
     if stage.is_reduction or not isinstance(stage.body, Store) or len(stage.iters) < 2:
         return None
     if not all(it.kind == "par" and it.extent.is_const for it in stage.iters):
         return None
     names, row = [it.name for it in stage.iters], len(stage.iters) - 2
-    chosen = default_elementwise(program, stage)
-    if (chosen.vector, chosen.run) != (row + 1, None) or not _moves_plainly(stage, names[row:]):
+    if not _is_stencil(stage, names[row]) or not _moves_plainly(stage, names[row:]):
         return None
-    if not _is_stencil(stage, names[row]):
-        return None
-    g = find_group(program, stage.name, ())
-    if g is None:
+    chosen, g = default_elementwise(program, stage), find_group(program, stage.name, ())
+    if (chosen.vector, chosen.run) != (row + 1, None) or g is None:
         return None
     values = values_of([w.value for w in stage.body.writes])
     count = stage.iters[row].extent.as_int()
