@@ -20,7 +20,7 @@ from tilewright.codegen.memory import (
     RegisterKey,
     Resolved,
 )
-from tilewright.codegen.state import LANE, LANE_INDEX
+from tilewright.codegen.state import LANE, LANE_INDEX, Gathers
 from tilewright.ir import I64, Index, Load, evaluate_index, prove_ge0
 from tilewright.support import InternalError, ScheduleError
 
@@ -30,6 +30,8 @@ MOST_APART: Final = 4
 MASKED_BITS: Final = 512
 #: Vectors from which lanes at known places are picked, at most.
 MOST_RUNS: Final = 4
+#: Bits of elements of which a gather brings two, at most: it takes 64 a lane.
+PAIRED_BITS: Final = 32
 #: Neighbours of a lane from which on vectors of them are transposed.
 SMALLEST_SQUARE: Final = 4
 
@@ -254,7 +256,36 @@ class Accesses(Indices):
                 b.load(b.gep(p, lane * n, dtype), dtype, 1) if used else None for n, used in enumerate(on)
             ]
             return b.vector(each, dtype)
+        if st.gathers is not None and not products:
+            found = self._with_neighbour(buf, access, x, mask, st.gathers)
+            if found is not None:
+                return found
         return b.gather(buf.pointer, self._offsets(x, products), dtype, mask)
+
+    def _with_neighbour(
+        self, buf: MemoryBuffer, access: AccessPlan, x: Index, mask: Val | None, gathers: Gathers
+    ) -> Val | None:
+        """An element a lane, loaded together with the one beside it, where the statement reads both."""
+        st, b, dtype = self.state, self.b, buf.buffer.dtype
+        name = buf.buffer.name
+        known = gathers.known.get((name, x))
+        if known is not None:
+            return known
+        other, distance = gathers.partners.get(id(access.indices), (None, 0))
+        if (
+            other is None
+            or len(st.guards) != gathers.guards
+            or dtype.kind == "bool"
+            or dtype.bits > PAIRED_BITS
+        ):
+            return None
+        y, products = self._offset(self._access(buf, other.indices))
+        if products or y != x + distance:
+            return None
+        first, second = (x, y) if distance == 1 else (y, x)
+        pair = b.gather_pairs(buf.pointer, self._offsets(first, ()), dtype, mask)
+        gathers.known[name, first], gathers.known[name, second] = pair
+        return gathers.known[name, x]
 
     def _at_known_places(
         self, buf: MemoryBuffer, access: AccessPlan, x: Index, mask: Val | None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
 from tilewright.codegen.llvm.values import Val
 from tilewright.codegen.memory import MemoryBuffer, RegisterBuffer
-from tilewright.ir import ZERO, Index, Var, int_lower, int_upper
+from tilewright.ir import ZERO, Index, Load, Var, int_lower, int_upper
 from tilewright.target import BUILT_IN, Operations
 
 LANE = "$lane"
@@ -56,6 +57,19 @@ class Reloads:
 
 
 @dataclass(slots=True)
+class Gathers:
+    """Loads of the present statement at places that data tell, of which two elements side by side are one.
+
+    ``partners`` is of :func:`~tilewright.codegen.uses.neighbours_of`, ``guards`` their number when the
+    statement began, and ``known`` what was loaded together with another element, by its place.
+    """
+
+    partners: Mapping[int, tuple[Load, int]]
+    guards: int
+    known: dict[tuple[str, Index], Val] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class State:
     """Loop variables, values, buffers and masks."""
 
@@ -73,6 +87,7 @@ class State:
         default_factory=dict
     )  # of open expanded loops: which, of how many
     guards: list[Val] = field(default_factory=list)  # what makes the present evaluation happen at all
+    gathers: Gathers | None = None  # of the present statement, where it reads neighbours that data tell
     in_turn: bool = False  # a long value is being computed, from registers that are used one after the other
     outlined: bool = False  # within a body that is a function of its own
     spreads: tuple[Spread, ...] = ()  # of the innermost open loop that asks for what its next iteration reads

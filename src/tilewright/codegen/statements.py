@@ -14,9 +14,9 @@ from tilewright.codegen.memory import LanesReusedError, RegisterBuffer, Register
 from tilewright.codegen.nontemporal import NonTemporal
 from tilewright.codegen.prefetch import Prefetching, Request
 from tilewright.codegen.spread import Spreading, reduction_steps
-from tilewright.codegen.state import Reloads, State
+from tilewright.codegen.state import Gathers, Reloads, State
 from tilewright.codegen.storage import Memory, Storage
-from tilewright.codegen.uses import LONG_VALUE, operations_of
+from tilewright.codegen.uses import LONG_VALUE, neighbours_of, operations_of
 from tilewright.ir import (
     BOOL,
     CONST,
@@ -27,6 +27,7 @@ from tilewright.ir import (
     For,
     If,
     Index,
+    Load,
     LoopFunction,
     PrefetchHint,
     Seq,
@@ -96,6 +97,7 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         self._writes: dict[int, tuple[Stmt, frozenset[str]]] = {}
         self._forms: dict[int, _Form] = {}
         self._long: dict[int, tuple[Store, bool]] = {}
+        self._beside: dict[int, tuple[Store, Mapping[int, tuple[Load, int]]]] = {}
 
     def kernel(self, func: LoopFunction, symbol: str) -> Memory:
         """Emit ``func`` as a kernel with the runtime's calling convention; returns what it needs.
@@ -158,14 +160,18 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
 
     def _store(self, s: Store) -> None:
         memo: dict[int, Val] = {}
+        st = self.state
+        partners = self._neighbours(s) if st.width > 1 else None
+        st.gathers = Gathers(partners, len(st.guards)) if partners else None
         if len(s.writes) == 1:
             w = s.writes[0]
-            self.state.in_turn = self._is_long(s)
+            st.in_turn = self._is_long(s)
             v = self.value(w.value, memo)
-            self.state.in_turn = False
+            st.in_turn, st.gathers = False, None
             self.assign(w.buffer, w.indices, v)
             return
         values = [self.value(w.value, memo) for w in s.writes]
+        st.gathers = None
         for w, v in zip(s.writes, values, strict=True):
             self.assign(w.buffer, w.indices, v)
 
@@ -180,6 +186,14 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         known = self._long.get(id(s))
         if known is None:
             known = self._long[id(s)] = (s, operations_of(s.writes[0].value) >= LONG_VALUE)
+        return known[1]
+
+    def _neighbours(self, s: Store) -> Mapping[int, tuple[Load, int]]:
+        """Which loads of a store's values read elements side by side, at places that data tell."""
+        known = self._beside.get(id(s))
+        if known is None:
+            pairs = neighbours_of([w.value for w in s.writes], self._in_memory)
+            known = self._beside[id(s)] = (s, pairs)
         return known[1]
 
     def written(self, s: Stmt) -> frozenset[str]:

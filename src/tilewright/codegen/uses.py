@@ -7,11 +7,13 @@ from typing import Final
 
 from tilewright.ir import (
     Access,
+    Binary,
     Exec,
     Expr,
     For,
     Index,
     Load,
+    Select,
     Seq,
     Stmt,
     Store,
@@ -40,6 +42,50 @@ def loads_of(e: Expr, seen: set[int] | None = None) -> list[Load]:
             if i.terms:
                 stack.extend(walk_index(i))
         stack.extend(children(node))
+    return out
+
+
+def neighbours_of(
+    values: Sequence[Expr], flat: Callable[[Access | Load], Index | None]
+) -> dict[int, tuple[Load, int]]:
+    """Loads whose places data tell, in pairs of elements side by side.
+
+    By the identity of its indices, for each load of a pair the other one, and whether that is the element
+    after it (1) or before it (-1). All of them are evaluated whenever the values are: none is on one side of
+    a choice.
+    """
+    found: dict[tuple[str, Index], dict[int, Load]] = {}
+    for ld in _always_loaded(values):
+        place = flat(ld) if data_in(ld.indices) else None
+        if place is not None:
+            found.setdefault((ld.buffer, Index(0, place.terms)), {}).setdefault(place.const, ld)
+    pairs: dict[int, tuple[Load, int]] = {}
+    for at in found.values():
+        for n in sorted(at):
+            if n + 1 in at and id(at[n].indices) not in pairs:
+                pairs[id(at[n].indices)], pairs[id(at[n + 1].indices)] = (at[n + 1], 1), (at[n], -1)
+    return pairs
+
+
+def _always_loaded(values: Sequence[Expr]) -> list[Load]:
+    """The loads of values, but those of which a condition decides."""
+    seen: set[int] = set()
+    out: list[Load] = []
+    stack = list(values)
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Load):
+            out.append(node)
+        for i in indices_of(node):
+            if i.terms:
+                stack.extend(walk_index(i))
+        if isinstance(node, Select):
+            stack.append(node.cond)
+        elif not (isinstance(node, Binary) and node.dtype.kind == "bool"):
+            stack.extend(children(node))
     return out
 
 

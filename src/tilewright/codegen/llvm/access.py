@@ -17,10 +17,12 @@ from tilewright.codegen.llvm.values import (
     suffix,
     type_text,
 )
-from tilewright.ir import BOOL, I32, I64, DType
+from tilewright.ir import BOOL, I16, I32, I64, DType
 
 #: Bytes of the parts of a register within which elements change places most cheaply.
 _PART: Final = 16
+#: Words that hold two elements, by the bits of an element.
+_PAIRS: Final = {8: I16, 16: I32, 32: I64}
 
 
 def runs_of(places: Sequence[int | None]) -> list[tuple[int, int]]:
@@ -251,6 +253,26 @@ class Access(Arithmetic):
             ),
         )  # fmt: skip
         return self._from_memory(out, dtype)
+
+    def gather_pairs(self, p: Val, offsets: Val, dtype: DType, mask: Val | None) -> tuple[Val, Val]:
+        """Load for each lane the element at element ``offsets`` from ``p``, and the one after it.
+
+        One gather of what holds both takes as many steps as one for either of them.
+        """
+        lanes = offsets.lanes
+        word = _PAIRS[dtype.bits]
+        t, ptrs = type_text(word.name, lanes), self._pointers(p, offsets, dtype)
+        name = f"llvm.masked.gather.{suffix(word.name, lanes)}.v{lanes}p0"
+        self.declare(name, t, [f"<{lanes} x ptr>", "i32", f"<{lanes} x i1>", t])
+        words = self.impure(
+            word, lanes, (ptrs, mask or literal(True, BOOL, lanes)),
+            lambda o: f"call {t} @{name}({o[0].typed}, i32 {dtype.bytes}, {o[1].typed}, {t} zeroinitializer)",
+        )  # fmt: skip
+        parts = memory_type(dtype, 2 * lanes)
+        both = self.pure(
+            f"as {parts}", dtype, 2 * lanes, (words,), lambda o: f"bitcast {o[0].typed} to {parts}"
+        )
+        return self.pick(both, both, range(0, 2 * lanes, 2)), self.pick(both, both, range(1, 2 * lanes, 2))
 
     def store(self, p: Val, v: Val, mask: Val | None = None, *, nontemporal: int = 0) -> None:
         """Store a scalar or consecutive lanes, those that ``mask`` allows.
