@@ -89,7 +89,7 @@ def test_whatever_the_model_may_choose_is_carried_out_and_right(seed, monkeypatc
 
 
 def test_the_default_is_the_first_candidate_and_others_follow_by_price():
-    task = Task(chain(6), MACHINE)
+    task = Task(chain(12), MACHINE)
     default, *others = STRATEGIES["polyhedral"].start(task, History(), Random(0)).propose(9)
     assert default.plan == task.default().plan
     prices = [c.predicted for c in others]
