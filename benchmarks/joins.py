@@ -29,18 +29,14 @@ from torch_exports import export
 from torch_networks import NETWORKS
 
 import tilewright
-from tilewright import lang
-from tilewright.build import build
-from tilewright.cost import Machine, line_bytes
-from tilewright.driver import CompiledModel, timed_in_turns
+from tilewright.cost import Machine
+from tilewright.driver import CompiledModel, line_seconds
 from tilewright.driver.graph_plan import choose_graph_plan, choose_passes, graph_units
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.units import UnitMaker, flow_of
 from tilewright.frontend import import_onnx, zoo
 from tilewright.graph import FusionOptions, fuse, simplify
 from tilewright.plan import AUTO, GraphPlan, choose_layouts, row_chain_cost
-from tilewright.runtime import aligned_copy
-from tilewright.schedule import Schedule
 from tilewright.support import available_cpus
 from tilewright.target import CpuTarget, Target, detect
 
@@ -56,8 +52,8 @@ ATTENTIONS: Final = tuple(
 """Attention alone: from a step of a decoder to images, depths that fill vectors and that do not."""
 SHORTEST: Final = 2e-3
 """Kernels of fewer milliseconds are reported and not judged."""
-ROW: Final = 16384
-"""Elements that one thread writes and the other reads, to see what that costs."""
+LINES_SECONDS: Final = 0.1
+"""How long to measure what lines of the other thread cost."""
 ATTEMPTS: Final = 3
 """How often both versions are compiled anew where a choice looks wrong: by where its memory happens to lie,
 all that one of them computes may take half as long again."""
@@ -137,7 +133,7 @@ def measure(name: str, target: CpuTarget, threads: int, rounds: int, runs: int) 
     plans = [ModelPlan(target.fingerprint, {}, plan) for plan in graphs]
     best: list[dict[frozenset[str], float]] = [{} for _ in plans]
     rows: list[dict[str, Any]] = []
-    lines = [line_ns(target, threads)]
+    lines = [1e9 * line_seconds(target, threads, LINES_SECONDS)]
     for _ in range(ATTEMPTS):
         engines = [tilewright.compile(model, target=target, threads=threads, plan=plan) for plan in plans]
         feeds = engines[0].sample_feeds() if given is None else given
@@ -157,27 +153,8 @@ def measure(name: str, target: CpuTarget, threads: int, rounds: int, runs: int) 
         ]
         if all(row["right"] for row in rows):
             break
-    lines.append(line_ns(target, threads))
+    lines.append(1e9 * line_seconds(target, threads, LINES_SECONDS))
     return [{**row, "line_ns": lines} for row in rows]
-
-
-def line_ns(target: CpuTarget, threads: int) -> float:
-    """Nanoseconds more for a line that the other thread has just written than for one of a thread's own."""
-    runs = []
-    for other in (False, True):
-        X = lang.placeholder((2, ROW), name="X")
-        Y = lang.compute((2, ROW), lambda i, j, X=X: X[i, j] * 2 + 1, name="Y")
-        Z = lang.compute((2, ROW), lambda i, j, Y=Y, o=other: Y[1 - i if o else i, j] + 1, name="Z")
-        s = Schedule(lang.program([X], [Y, Z]))
-        for stage in ("Y", "Z"):
-            row, column = s.loops(stage)
-            s = s.vectorize(column).parallel(row)
-        kernel = build(s, target=target, threads=threads)
-        shapes = [[e.as_int() for e in b.shape] for b in s.func.buffers]
-        arrays = [aligned_copy(np.ones(shape, np.float32)) for shape in shapes]
-        runs.append(kernel.plan(arrays).bind([], []).run)
-    own, others = timed_in_turns(runs, rounds=5, seconds=0.02)
-    return round((others - own) / (ROW * 4 / line_bytes(target)) * 1e9, 2)
 
 
 def judged(

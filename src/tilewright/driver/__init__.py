@@ -1,7 +1,7 @@
 """The drivers: from models and schedules to things that run."""
 
 from tilewright.driver.bench import ENGINES, OURS, Bench, BenchPlan, BenchResult, EngineResult, run_benchmark
-from tilewright.driver.calibrate import measure_quantities
+from tilewright.driver.calibrate import line_seconds, measure_quantities
 from tilewright.driver.cluster import ClusterMeasurer
 from tilewright.driver.compile import compile_model
 from tilewright.driver.dynamic import DynamicModel
@@ -100,6 +100,7 @@ __all__ = [
     "nest_times",
     "copying",
     "measure_limits",
+    "line_seconds",
     "measure_quantities",
     "model_samples",
     "no_progress",

@@ -57,6 +57,7 @@ def measure_quantities(
         ("memory levels", lambda t: _levels(t, threads, seconds)),
         ("pages", lambda t: replace(t, page_walk=_page_walk(t, seconds))),
         ("threads", lambda t: replace(t, fork_seconds=_fork_seconds(t, threads, seconds))),
+        ("lines", lambda t: replace(t, line_seconds=line_seconds(t, threads, seconds))),
         ("streams", lambda t: replace(t, stream_gain=_stream_gain(t, seconds))),
         ("requests", lambda t: replace(t, far_requests=_far_requests(t, threads, seconds))),
         ("stores", lambda t: replace(t, past_share=_past_share(t, threads, seconds))),
@@ -137,6 +138,25 @@ def _fork_seconds(target: CpuTarget, threads: int, seconds: float) -> float:
     runs = {"one": _scheduled(s, target, 1), "two": _scheduled(s.parallel(row), target, 2)}
     best = _in_turns(runs, seconds)
     return max(1e-8, best["two"] - best["one"] / 2)
+
+
+def line_seconds(target: CpuTarget, threads: int, seconds: float) -> float:
+    """What a line that the other of two threads has just written costs more than one of a thread's own."""
+    if threads < 2:
+        return target.line_seconds
+    runs: dict[str, _Run] = {}
+    for name, other in (("own", False), ("other", True)):
+        X = lang.placeholder((2, FORK_ROW), name="X")
+        Y = lang.compute((2, FORK_ROW), lambda i, j, X=X: X[i, j] * 2 + 1, name="Y")
+        Z = lang.compute((2, FORK_ROW), lambda i, j, Y=Y, o=other: Y[1 - i if o else i, j] + 1, name="Z")
+        s = Schedule(lang.program([X], [Y, Z]))
+        for stage in ("Y", "Z"):
+            row, column = s.loops(stage)
+            s = s.vectorize(column).parallel(row)
+        runs[name] = _scheduled(s, target, 2)
+    best = _in_turns(runs, seconds)
+    lines = FORK_ROW * F32.bytes // target.memory[0].line
+    return max(1e-9, (best["other"] - best["own"]) / lines)
 
 
 def _stream_gain(target: CpuTarget, seconds: float) -> float:

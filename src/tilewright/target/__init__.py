@@ -29,7 +29,7 @@ from tilewright.target.instruction import (
 from tilewright.target.lane_dots import lane_dot
 from tilewright.target.model import CACHE_LINE, MemoryLevel, Operations, ParallelLevel, TargetBase
 from tilewright.target.nvidia import A100, H200, NVIDIA, ORIN_NANO, RTX_4090, V100
-from tilewright.target.quantities import Quantities
+from tilewright.target.quantities import LINE_SECONDS, Quantities
 from tilewright.target.registry import (
     BUILT_IN,
     find_instruction,
@@ -75,6 +75,7 @@ __all__ = [
     "BUILT_IN",
     "Emission",
     "INTERPRETED",
+    "LINE_SECONDS",
     "Instruction",
     "MemoryLevel",
     "Operand",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tilewright.ir import DType
 from tilewright.support import TargetError, digest
 from tilewright.target.model import ParallelLevel, TargetBase
-from tilewright.target.quantities import Quantities
+from tilewright.target.quantities import LINE_SECONDS, Quantities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,7 @@ class CpuTarget(TargetBase):
     best stored past the caches. ``fork_seconds`` is what a parallel loop takes longer than its busiest thread
     would alone: threads that begin and end, and what they get of others' caches. Zen 4, two threads of 16,384
     to 131,072 f32 each: 1.8 to 2.4 microseconds (``tilewright targets --calibrate``).
+    ``line_seconds`` is what a line costs more that another core has just written than one of the core's own.
     ``clock_hz`` is the highest clock where known. Those that :class:`Quantities` has are measured: a table
     has what was measured on one machine of its kind, :mod:`~tilewright.target.calibration` what was measured
     on this one. ``moves`` bring operands of instructions to and from scopes
@@ -52,6 +53,7 @@ class CpuTarget(TargetBase):
     shared_issue: tuple[float, float] | None = None
     tiles: int = 0
     fork_seconds: float = 2.0e-6
+    line_seconds: float = LINE_SECONDS
 
     def __post_init__(self) -> None:
         # not super(): dataclasses with slots are made anew, and it would not find the class
@@ -73,6 +75,8 @@ class CpuTarget(TargetBase):
             raise TargetError(f"target {self.name!r}: far_requests must not be negative")
         if self.fork_seconds < 0:
             raise TargetError(f"target {self.name!r}: fork_seconds must not be negative")
+        if self.line_seconds < 0:
+            raise TargetError(f"target {self.name!r}: line_seconds must not be negative")
         if self.page_walk < 0:
             raise TargetError(f"target {self.name!r}: page_walk must not be negative")
         if self.stream_gain <= 0 or self.past_share <= 0:
@@ -111,6 +115,7 @@ class CpuTarget(TargetBase):
             stream_gain=self.stream_gain,
             past_share=self.past_share,
             fork_seconds=self.fork_seconds,
+            line_seconds=self.line_seconds,
         )
 
     def with_quantities(self, found: Quantities) -> CpuTarget:
@@ -128,6 +133,7 @@ class CpuTarget(TargetBase):
             stream_gain=found.stream_gain,
             past_share=found.past_share,
             fork_seconds=found.fork_seconds,
+            line_seconds=found.line_seconds,
         )
 
     @property

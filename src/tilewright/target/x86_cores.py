@@ -38,6 +38,7 @@ class Core:
     shared_issue: tuple[float, float] | None = None
     stream_gain: float | None = None
     past_share: float | None = None
+    line_seconds: float | None = None
     last_level_share: int | None = None
     lent: bool = False
 
@@ -54,6 +55,7 @@ class Core:
             shared_issue=_known(self.shared_issue, table.shared_issue),
             stream_gain=_known(self.stream_gain, table.stream_gain),
             past_share=_known(self.past_share, table.past_share),
+            line_seconds=_known(self.line_seconds, table.line_seconds),
         )
 
     def rated(self, instructions: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
@@ -173,6 +175,7 @@ GRANITE_RAPIDS: Final = Core(
     bandwidths=(128.0, 47.0, 8.0, 4.0),
     rates=MappingProxyType({"vdpbf16ps": 0.5}),
     page_walk=50.0,
+    line_seconds=5.0e-9,
     last_level_share=5 * MIB,
 )
 """One product of bf16 starts in two cycles (measured: 0.48 times the peak of f32).
@@ -191,6 +194,9 @@ The next block of channels, as on Emerald Rapids: ResNet-50's 1x1 layers, 28 ima
 Of what else that table has nothing helped: as many broadcasts as operands 1.06 to 1.09 of the time, rows in
 chunks of the columns 1.00 to 1.18, none asked for ahead 1.00 to 1.13 (7680x4x2560, 8448x4x2816), lines with
 gaps into the second level 1.0 to 1.05, lines to be stored asked for 0.99 to 1.00.
+
+Lines that the other core has just written: 4.6 to 6.2 ns more than own ones (2.2 once), over ten minutes
+(`benchmarks/joins.py`).
 """
 
 OF_A_CLIENT: Final = Core(fma_per_cycle=1.0)

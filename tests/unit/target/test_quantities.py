@@ -38,6 +38,12 @@ def test_quantities_are_read_as_they_were_written():
     assert quantities_from_data(json.loads(json.dumps(unknown.to_data()))) == unknown
 
 
+def test_what_was_measured_before_lines_were_is_read():
+    data = MEASURED.to_data()
+    del data["line_seconds"]
+    assert quantities_from_data(data) == MEASURED
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

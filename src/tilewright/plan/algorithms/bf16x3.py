@@ -57,6 +57,11 @@ class Bf16x3Choice:
         """Cycles that are surely saved; 0 where none are."""
         return max(0.0, self.direct - MARGIN * self.cycles)
 
+    @property
+    def saved(self) -> float:
+        """Cycles that are saved by the model where the method is chosen; 0 where it is not."""
+        return self.direct - self.cycles if self.gain > 0 else 0.0
+
 
 def choose_bf16x3(
     s: Schedule, stage: Stage, machine: Machine, constants: Collection[str] = ()

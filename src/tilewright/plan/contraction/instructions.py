@@ -24,7 +24,7 @@ from tilewright.mapping import (
     match_form,
     three_operand_form,
 )
-from tilewright.plan.contraction.matrix_tiles import MatrixTile, matrix_axes, matrix_tile, products_cost
+from tilewright.plan.contraction.matrix_tiles import MatrixTile, matrix_axes, matrix_tile, tile_cost
 from tilewright.support import ProgramError
 from tilewright.target import Instruction, Target
 
@@ -262,8 +262,7 @@ def _matrix(
     tile = _tile(c, row, along, depth, None)
     if tile is None or not clear or not store:
         return None
-    count = products_cost(row, c.extent(along), c.extent(c.vector), depth)
-    assert count is not None
+    count = tile_cost(tile, c.extent(along), c.extent(c.vector), depth)
     done = {along, c.vector, use.axis}
     others = prod(it.extent.as_int() for it in c.stage.iters if it.name not in done)
     others *= c.extent(use.axis) // depth

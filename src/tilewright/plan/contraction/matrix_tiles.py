@@ -59,7 +59,7 @@ def matrix_tile(
             if panel is not None and wide * column_tiles != panel:
                 continue
             tile = MatrixTile(high, wide, deep, row_tiles, column_tiles)
-            cost = _cost(tile, rows, columns, depth)
+            cost = tile_cost(tile, rows, columns, depth)
             if best is None or cost < best[0]:
                 best = (cost, tile)
     if best is None:
@@ -78,10 +78,10 @@ def matrix_axes(row: Instruction) -> tuple[tuple[str, int], ...]:
 def products_cost(instruction: Instruction, rows: int, columns: int, depth: int) -> float | None:
     """What a contraction takes, in products of an instruction; ``None`` where it has no good parts."""
     tile = matrix_tile(instruction, rows, columns, depth)
-    return None if tile is None else _cost(tile, rows, columns, depth)
+    return None if tile is None else tile_cost(tile, rows, columns, depth)
 
 
-def _cost(tile: MatrixTile, rows: int, columns: int, depth: int) -> float:
+def tile_cost(tile: MatrixTile, rows: int, columns: int, depth: int) -> float:
     """Products with what they wait and load, in products."""
     count = (rows // tile.rows) * (columns // tile.columns) * (depth // tile.depth)
     together = tile.row_tiles * tile.column_tiles

@@ -13,17 +13,18 @@ from itertools import pairwise
 from math import prod
 from typing import Final
 
-from tilewright.cost import HELD_SHARE, Machine, line_bytes, second_cache
+from tilewright.cost import HELD_SHARE, Machine, bandwidth, line_bytes, second_cache
 from tilewright.ir import Program
 from tilewright.plan.algorithms.accuracy import Accuracy
 from tilewright.plan.algorithms.choice import choose_winograd
 from tilewright.plan.contraction.nest import shared_axis, sharing
 from tilewright.plan.contraction.register_tiling import choose_tile, vector_width
 from tilewright.plan.fused.chain import Chain, Link, Window, find_chain, treats_channels_apart, window
-from tilewright.target import Target
+from tilewright.target import LINE_SECONDS, Target
 
 # The prices of what passes between cores are means of two states of the machine that they were measured on
-# (decision 0052), on MobileNet-V2's kernels: what two threads take longer than half of the time of one.
+# (decision 0052), on MobileNet-V2's kernels: what two threads take longer than half of the time of one. On
+# other machines they are as much more or less as a line of another core is (`crossing`).
 #: Cycles to start the threads of one more kernel and to wait for the slowest.
 JOIN_CYCLES: Final = 15000.0
 #: Cycles to wait for a line that another core has written, of a few short rows that are not fetched ahead.
@@ -74,8 +75,11 @@ def choose_band(chain: Chain, machine: Machine) -> Band | None:
     outer = prod(links[-1].c.extent(axis) for axis in chain.outer)
     work = [_cycles(link, target) for link in links]
     shared = sum(work) / machine.threads
-    waits = JOIN_CYCLES * (len(links) - 1)
+    waits = crossing(machine, JOIN_CYCLES) * (len(links) - 1)
     waits += sum(_crossing(chain, pair, machine) for pair in pairwise(links))
+    if outer == 1:
+        # several images are computed in parts, whose values are near
+        waits += _passing(links, work, machine)
     room = second_cache(target) * HELD_SHARE
     blocks = [channel_block(link, target) for link in links]
     best = _in_parts(chain, waits, room, blocks, machine)
@@ -89,6 +93,11 @@ def choose_band(chain: Chain, machine: Machine) -> Band | None:
         if best is None or saved > best.saved:
             best = Band(rows, saved)
     return best if best is not None and best.saved > LEAST_GAIN * shared else None
+
+
+def crossing(machine: Machine, cycles: float) -> float:
+    """Cycles of something that passes between cores, of ``cycles`` on the machine it was measured on."""
+    return cycles * machine.target.line_seconds / LINE_SECONDS
 
 
 def summed_axis(link: Link) -> str | None:
@@ -117,7 +126,7 @@ def _in_parts(
     # one thread adds them up: what it reads comes from the others
     lines = results * dtype.bytes * (machine.threads - 1) / line_bytes(machine.target)
     sums = results * (machine.threads + 1) / machine.target.lanes(dtype)
-    saved = waits - lines * SUM_LINE_CYCLES - sums
+    saved = waits - lines * crossing(machine, SUM_LINE_CYCLES) - sums
     return Band(height, saved, machine.threads)
 
 
@@ -192,6 +201,17 @@ def _weights_again(links: Sequence[Link], rows: int, outer: int, machine: Machin
     return 0.0 if nbytes <= room else again * nbytes / machine.target.level("l3").bandwidth
 
 
+def _passing(links: Sequence[Link], work: Sequence[float], machine: Machine) -> float:
+    """Cycles in which kernels of their own only pass values between links on, beyond their products."""
+    passed = []
+    for link in links[:-1]:
+        sizes = [it.extent.as_int() for it in link.stage.iters if it.kind == "par"]
+        share = prod(sizes) * link.c.write.value.dtype.bytes / machine.threads
+        passed.append(share / bandwidth(machine, share))
+    each = zip([0.0, *passed], [*passed, 0.0], work, strict=True)
+    return sum(max(0.0, taken + given - cycles / machine.threads) for taken, given, cycles in each)
+
+
 def _crossing(chain: Chain, pair: tuple[Link, Link], machine: Machine) -> float:
     """Cycles in which kernels of their own wait for lines of the value between two links from other cores."""
     if prod(chain.links[-1].c.extent(axis) for axis in chain.outer) > 1:
@@ -205,5 +225,5 @@ def _crossing(chain: Chain, pair: tuple[Link, Link], machine: Machine) -> float:
     if cuts == [link.axis, after.axis]:
         # rows at the border of two threads' parts; their short pieces are not fetched ahead
         overlap = max(0, window(after).overlap) / 2
-        return overlap * nbytes / sizes[link.axis] / line * ROW_LINE_CYCLES
-    return nbytes / line * (1 - 1 / machine.threads) * LINE_CYCLES
+        return overlap * nbytes / sizes[link.axis] / line * crossing(machine, ROW_LINE_CYCLES)
+    return nbytes / line * (1 - 1 / machine.threads) * crossing(machine, LINE_CYCLES)

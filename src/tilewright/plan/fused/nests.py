@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Final
 
 from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import Machine
@@ -25,6 +26,9 @@ from tilewright.plan.trees import is_balanced
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import Target
+
+#: Elements of a row of the operand that are transposed together, at least.
+SMALLEST_SQUARE: Final = 4
 
 
 def schedule_row_chain(s: Schedule, chain: Chain, machine: Machine) -> Schedule:
@@ -215,6 +219,11 @@ def _panels(s: Schedule, program: Program, panels: Stage, first: Contraction, ma
     *outer, last = [f"d{d}" for d in range(dims)]
     s = s.set_layout(panels.writes[0], (*outer[:-1], f"{last}//{width}", outer[-1], f"{last}%{width}"))
     s = s.split(columns, lanes).reorder(f"{columns}_o", along, f"{columns}_i").vectorize(f"{columns}_i")
+    depth = panels.iters[-2].extent.as_int()
+    square = next((n for n in (lanes, lanes // 2, SMALLEST_SQUARE) if n and depth % n == 0), 0)
+    if square >= SMALLEST_SQUARE:
+        # rows of the operand lie across vectors: copies side by side are transposed in registers
+        s = s.split(along, square).unroll(f"{along}_i")
     if machine.threads == 1 and panels.iters[-1].extent.as_int() % lanes:
         # only the last vector has a mask: whole ones are squares that registers transpose
         return s.partition(f"{columns}_o", -1)

@@ -22,7 +22,7 @@ from tilewright.ir import CONST, Program, Stage
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.contraction.nest import sharing
 from tilewright.plan.contraction.register_tiling import choose_tile, is_tileable
-from tilewright.plan.fused.bands import LINE_CYCLES, ROW_LINE_CYCLES
+from tilewright.plan.fused.bands import LINE_CYCLES, ROW_LINE_CYCLES, crossing
 from tilewright.plan.fused.chain import Chain, Link, find_chain
 from tilewright.plan.inlining import inline_stages
 from tilewright.plan.trees import is_balanced
@@ -100,9 +100,10 @@ def _cost(chain: Chain, machine: Machine) -> RowChainCost:
     joined = busiest * max(tile, again) + made / machine.threads
     if together and machine.threads > 1:
         # one core writes panels that others read, and takes their lines back in the next run
-        joined += _right_bytes(head) / line_bytes(target) * ROW_LINE_CYCLES
+        joined += _right_bytes(head) / line_bytes(target) * crossing(machine, ROW_LINE_CYCLES)
 
-    apart = (1 if together else 2) * START_CYCLES if machine.threads > 1 else 0.0
+    starts = crossing(machine, START_CYCLES) if machine.threads > 1 else 0.0
+    apart = (1 if together else 2) * starts
     apart += sum(
         max(each, _right_bytes(link) / bandwidth(machine.with_threads(1), _right_bytes(link)))
         / machine.threads
@@ -114,7 +115,7 @@ def _cost(chain: Chain, machine: Machine) -> RowChainCost:
     apart += PASSES * between / machine.threads / bandwidth(machine, between / machine.threads)
     if not even and machine.threads > 1:
         # each kernel divides rows in its own way: lines lie with the other core
-        apart += between / line_bytes(target) * LINE_CYCLES
+        apart += between / line_bytes(target) * crossing(machine, LINE_CYCLES)
     return RowChainCost(joined, apart)
 
 

@@ -86,7 +86,7 @@ def _saved_apart(program: Program, machine: Machine) -> float:
     """Cycles that products of pieces save in a kernel of its own."""
     s = inline_stages(Schedule(program, operations=machine.target.operations))
     choices = (choose_bf16x3(s, stage, machine) for stage in s.require_program().stages)
-    return sum(choice.gain for choice in choices if choice is not None)
+    return sum(choice.saved for choice in choices if choice is not None)
 
 
 def _chain(flows: Sequence[Flow], links: Sequence[Link | None], target: Target) -> Chain | None:

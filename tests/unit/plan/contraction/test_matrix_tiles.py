@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 
 from native_kernel import HOST, Native
+from tilewright import lang
 from tilewright.build import pack
 from tilewright.cost import Machine
-from tilewright.ir import run_function, verify
+from tilewright.ir import CONST, run_function, verify
+from tilewright.plan import plan_unit
 from tilewright.plan.contraction.matrix_tiles import RESULTS, matrix_tile
+from tilewright.plan.graph.layouts import Block
+from tilewright.schedule import with_layout
 from tilewright.strategies import default_schedule
 from tilewright.target import INTERPRETED, find_instruction
 from unit.codegen.test_tiles import AMX
@@ -86,6 +90,27 @@ def test_no_parts():
     assert matrix_tile(known, 1, 16, 32) is None  # a row is less than tiles are worth
     assert matrix_tile(known, 16, 16, 32, run=5) is None
     assert matrix_tile(known, 16, 96, 32, panel=48).columns * 3 == 48
+
+
+def test_results_in_blocks_have_parts_of_their_own():
+    """Fourteen pixels by 80 channels in blocks of 16: parts of 16 columns do, without blocks none."""
+    known = find_instruction("tdpbusd")
+    assert matrix_tile(known, 14, 80, 16) is None
+    assert matrix_tile(known, 14, 80, 16, run=16) is not None
+    X, W = lang.placeholder((1, 240, 14, 14), "u8", name="X"), lang.placeholder((80, 240), "i8", name="W")
+    ic = lang.reduce_axis(240, "ic")
+
+    def of(n, oc, oh, ow):
+        return lang.sum(lang.cast(X[n, ic, oh, ow], "i32") * lang.cast(W[oc, ic], "i32"), axis=ic)
+
+    program = lang.program([X, W], [lang.compute((1, 80, 14, 14), of, name="Y")])
+    block = Block(1, 16).indices(4)
+    program = replace(
+        program,
+        inputs=(with_layout(program.inputs[0], block), program.inputs[1].with_(scope=CONST)),
+        outputs=(with_layout(program.outputs[0], block),),
+    )
+    assert plan_unit(program, Machine(AMX, 1)).plan.nests
 
 
 def test_bytes_do_not_saturate():

@@ -227,6 +227,24 @@ def test_the_price_of_a_line_decides(monkeypatch):
     assert choose_band(chain, Machine(HOST, 2)) is None
 
 
+@pytest.mark.parametrize(("nanoseconds", "pays"), [(15, True), (0.1, False)])
+def test_lines_cost_what_they_cost_on_this_machine(nanoseconds, pays):
+    chain = chain_in(block(1, (28, 28), 32, 192, 32))
+    machine = Machine(replace(HOST, line_seconds=nanoseconds * 1e-9), 2)
+    assert (choose_band(chain, machine) is not None) == pays
+
+
+@pytest.mark.parametrize(("second_level", "pays"), [(1 << 20, True), (1 << 26, False)])
+def test_values_beyond_the_second_level_are_worth_a_join(second_level, pays):
+    """4.8 MB lie between two kernels, of which the second does little but read them; lines cost nothing."""
+    chain = chain_in(block(1, (112, 112), 16, 96, 24))
+    first, second, *further = HOST.memory
+    further = [replace(level, size=level.size and 1 << 27, bandwidth=8.0) for level in further]
+    memory = (first, replace(second, size=second_level, bandwidth=64.0), *further)
+    machine = Machine(replace(HOST, line_seconds=0.0, memory=memory), 2)
+    assert (choose_band(chain, machine) is not None) == pays
+
+
 @pytest.mark.parametrize("images", [2, 3, 4])
 def test_several_images_stay_apart(images):
     # a thread has images of its own: no lines change cores that one nest would save
