@@ -29,7 +29,7 @@ COMPARE_OPS = ("lt", "le", "eq", "ne", "gt", "ge")
 #: Pure functions of one float argument (``pow``, ``atan2``, ``copysign`` and ``ldexp`` take two, ``fma``
 #: three). ``ldexp(x, n)`` is ``x * 2**floor(n)``, rounded once; of a NaN with an infinite ``n``
 #: the machine's choice. ``exp_nonpositive`` is ``exp`` of what is known not to be positive, or NaN; of
-#: positive numbers the machine's choice.
+#: positive numbers, and whether results below the least normal number are zero, the machine's choice.
 CALLS = (
     "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt", "rsqrt", "tanh", "erf", "pow", "sin", "cos",
     "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh",

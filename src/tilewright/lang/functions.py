@@ -193,7 +193,11 @@ def exp(x: ValueLike) -> Scalar:
 
 
 def exp_nonpositive(x: ValueLike) -> Scalar:
-    """``e ** x`` where ``x`` is known not to be positive, or is NaN: faster. Of others any number."""
+    """``e ** x`` where ``x`` is known not to be positive, or is NaN. Of others any number.
+
+    Results below the least normal number may be zero: processors take a hundred times as long for products
+    of such numbers, which masks of -100 would leave to what follows a softmax.
+    """
     return _call("exp_nonpositive", x)
 
 

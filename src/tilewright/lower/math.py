@@ -33,6 +33,7 @@ from tilewright.lower.elementary.exponential import (
     exp2_fraction,
     exp_by_ldexp,
     exp_by_table,
+    exp_nonpositive,
     exp_nonpositive_by_ldexp,
     exp_nonpositive_by_table,
     expm1,
@@ -54,7 +55,7 @@ NATIVE: Final = frozenset(
 _EXPANSIONS: Final[MappingProxyType[str, Callable[..., Num]]] = MappingProxyType(
     {
         "exp": exp,
-        "exp_nonpositive": exp,
+        "exp_nonpositive": exp_nonpositive,
         "exp2": exp2,
         "expm1": expm1,
         "log": log,

@@ -40,6 +40,7 @@ class _Format:
     log2e: float
     ln2: tuple[float, float]  # high part, low part
     exp_bounds: tuple[float, float]  # beyond: zero, infinity
+    exp_normal: float  # from here on results are normal numbers
     exp2_bounds: tuple[float, float]
     expm1_lowest: float  # below: -1
     exp_terms: tuple[float, ...]  # of e**r on |r| <= ln 2
@@ -59,6 +60,7 @@ _SINGLE: Final = _Format(
     log2e=float.fromhex("0x1.715476p+0"),
     ln2=(float.fromhex("0x1.62e43p-1"), float.fromhex("-0x1.05c61p-29")),
     exp_bounds=(-105.0, 89.0),
+    exp_normal=-87.3,
     exp2_bounds=(-151.0, 129.0),
     expm1_lowest=-18.0,
     exp_terms=(  # 2**-26.1
@@ -84,6 +86,7 @@ _DOUBLE: Final = _Format(
     log2e=float.fromhex("0x1.71547652b82fep+0"),
     ln2=(float.fromhex("0x1.62e42fefa3800p-1"), float.fromhex("0x1.ef35793c76730p-45")),
     exp_bounds=(-750.0, 710.0),
+    exp_normal=-708.3,
     exp2_bounds=(-1077.0, 1025.0),
     expm1_lowest=-40.0,
     exp_terms=(  # 2**-56.5
@@ -119,18 +122,30 @@ def exp(x: Num) -> Num:
     return _scaled_exp(x, _format(x), 1.0)
 
 
+def exp_nonpositive(x: Num) -> Num:
+    """``e**x`` for ``x`` that is not positive, zero where that is below the least normal number."""
+    f = _format(x)
+    return select(x < f.exp_normal, x.const(0.0), _by_halves(x.at_least(f.exp_normal), f, 1.0))
+
+
 def exp_by_ldexp(x: Num) -> Num:
     """``e**x`` where the machine has ``ldexp``; error below 2.5 ulp."""
-    return exp_nonpositive_by_ldexp(x.at_most(_format(x).exp_bounds[1]))
+    return _by_ldexp(x.at_most(_format(x).exp_bounds[1]).at_least(LOWEST))
 
 
 def exp_nonpositive_by_ldexp(x: Num) -> Num:
-    """The same for ``x`` up to where results become infinite.
+    """The same for ``x`` that is not positive, zero where that is below the least normal number."""
+    return _by_ldexp(_normal(x))
 
-    ``x = j ln 2 + r``, ``e**x = p(r) 2**j``: half the range of ``r``, so two terms less.
-    """
+
+def _normal(x: Num) -> Num:
+    """``x``, or what ``ldexp`` makes zero of at once where ``e**x`` is below the least normal number."""
+    return select(x < _format(x).exp_normal, x.const(LOWEST), x)
+
+
+def _by_ldexp(x: Num) -> Num:
+    """``x = j ln 2 + r``, ``e**x = p(r) 2**j``: half the range of ``r``, so two terms less."""
     f = _format(x)
-    x = x.at_least(LOWEST)
     j = fma(x, f.log2e, f.magic) - f.magic
     r = fma(j, -f.ln2[1], fma(j, -f.ln2[0], x))
     return call("ldexp", poly(r, f.exp_half_terms), j)
@@ -138,18 +153,19 @@ def exp_nonpositive_by_ldexp(x: Num) -> Num:
 
 def exp_by_table(x: Num) -> Num:
     """``e**x`` where the machine has ``ldexp`` and a table of ``2**(k/32)``; error below 2.5 ulp."""
-    return exp_nonpositive_by_table(x.at_most(_format(x).exp_bounds[1]))
+    return _by_table(x.at_most(_format(x).exp_bounds[1]).at_least(LOWEST))
 
 
 def exp_nonpositive_by_table(x: Num) -> Num:
-    """The same for ``x`` up to where results become infinite.
+    """The same for ``x`` that is not positive, zero where that is below the least normal number."""
+    return _by_table(_normal(x))
 
-    ``x = j ln 2 + r`` with ``j`` in 32nds: ``e**x = t (1 + p(r)) 2**floor(j)``, ``t`` from the table.
-    """
+
+def _by_table(x: Num) -> Num:
+    """``x = j ln 2 + r`` with ``j`` in 32nds: ``e**x = t (1 + p(r)) 2**floor(j)``, ``t`` from the table."""
     if not x.single:
-        return exp_nonpositive_by_ldexp(x)
+        return _by_ldexp(x)
     f = _SINGLE
-    x = x.at_least(LOWEST)
     shifted = fma(x, f.log2e, f.magic / TABLE)
     j = shifted - f.magic / TABLE
     r = fma(j, -f.ln2[1], fma(j, -f.ln2[0], x))
@@ -188,7 +204,11 @@ def half_exp(x: Num) -> Num:
 
 def _scaled_exp(x: Num, f: _Format, factor: float) -> Num:
     low, high = f.exp_bounds
-    x = x.at_most(high + 1.0 if factor < 1 else high).at_least(low)
+    return _by_halves(x.at_most(high + 1.0 if factor < 1 else high).at_least(low), f, factor)
+
+
+def _by_halves(x: Num, f: _Format, factor: float) -> Num:
+    """The same for ``x`` within bounds: ``2**j`` twice, so that both factors are normal."""
     shifted = fma(x, f.log2e / 2, f.magic + f.bias)
     j = shifted - (f.magic + f.bias)
     r = fma(j, -2 * f.ln2[1], fma(j, -2 * f.ln2[0], x))

@@ -93,8 +93,9 @@ def is_deep(program: Program, c: Contraction, machine: Machine, constants: Colle
 
 
 def _depth(c: Contraction, k: str) -> int:
-    """All steps of the reduction, those of other parts included."""
-    return c.extent(k) * prod(c.extent(a) for a in c.axes("batch") if a != c.vector)
+    """All steps of the reduction, those of other parts included: axes that continue it in its operands."""
+    parts = {name for i in c.a.indices if k in i.vars for name in i.vars} - {k}
+    return c.extent(k) * prod(c.extent(a) for a in c.axes("batch") if a in parts)
 
 
 def split_deep(s: Schedule, machine: Machine, constants: Collection[str]) -> Schedule:

@@ -49,6 +49,16 @@ def test_only_long_reductions_of_much_that_is_read(shape, expected):
     assert chunked(default_schedule(product(*shape), Machine(machine(1024, 32 * 1024), 2))) == expected
 
 
+def test_many_short_products_are_no_long_reduction(monkeypatch):
+    """192 products of 49 x 32 over 49: what a batch sums up altogether is none of one result's steps."""
+    monkeypatch.setattr(deep, "whole_cache", lambda target: 0)
+    a, b, r = t(64, 3, 49, 49, name="A"), t(64, 49, 3, 32, name="B"), lang.reduce_axis(49, "k")
+    c = lang.compute((64, 49, 3, 32), lambda w, i, h, j: lang.sum(a[w, h, i, r] * b[w, r, h, j], axis=r))
+    program = lang.program([a, b], [c])
+    s = default_schedule(program, Machine(machine(1024, 4096), 2))
+    assert not chunked(s) and not any("part" in name for name in s.blocks())
+
+
 @pytest.mark.parametrize(
     ("shape", "expected"),
     [
