@@ -193,7 +193,9 @@ def _cycles(choice: StrassenChoice, tile: RegisterTile, machine: Machine) -> flo
     tiles = m * columns / (choice.rows * choice.width * parts)
     sums = m * k / 4 / choice.lanes * choice.sums * SUM_CYCLES / (parts if choice.height else 1)
     result = m * n / 4 / choice.lanes / parts * RESULT_CYCLES
-    products = PRODUCTS * tile.cycles * k / 2 / (1 if choice.height else parts)
+    # the tiles of all rows of a half that threads share, or of those that one of them has at a time
+    share = m / (2 * choice.height * parts) if choice.height else 1 / parts
+    products = PRODUCTS * tile.cycles * k / 2 * share
     return products + sums + result + tiles * PRODUCTS / 4 * TILE_CYCLES
 
 

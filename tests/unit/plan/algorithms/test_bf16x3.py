@@ -150,6 +150,16 @@ def test_chosen_where_it_pays():
     assert not chosen(product(512, 512, 512), replace(AMX, tiles=0))
 
 
+@pytest.mark.parametrize(("batch", "m"), [(16, 128), (None, 2048)])
+def test_many_rows_are_done_by_pieces_not_by_strassen_s_method(batch, m):
+    shape = (m, 768) if batch is None else (batch, m, 768)
+    X, W = lang.placeholder(shape, name="X"), lang.placeholder((768, 768), name="W")
+    r = lang.reduce_axis(768, "r")
+    Y = lang.compute(shape, lambda *i: lang.sum(X[(*i[:-1], r)] * W[r, i[-1]], axis=r), name="Y")
+    program = known(lang.program([X, W], [Y]), "W")
+    assert "bf16x3" in primitives(default_schedule(program, Machine(AMX, 2)))
+
+
 def test_pieces_of_a_matrix_lie_in_panels():
     s = default_schedule(product(512, 300, 512, constant=False), Machine(AMX, 2))
     assert "alloc C_factors: bf16[10, 256, 2, 30, 2]" in str(s)

@@ -172,6 +172,18 @@ def test_threads_share_left_matrices_or_the_rows_of_each():
     assert chosen(126, 768, 768, batch=3) is None
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "k", "batch"),
+    [(128, 768, 768, 0), (2048, 768, 768, 0), (8192, 768, 3072, 0), (128, 768, 768, 16), (128, 768, 768, 3)],
+)
+def test_the_model_counts_all_rows(m, n, k, batch):
+    """In blocks, and of several matrices: methods are compared by the cycles of the whole product."""
+    found = chosen(m, n, k, batch=batch)
+    assert found is not None
+    direct = max(1, batch) * m * n * k / (TARGET.lanes(F32) * TARGET.fma_per_cycle * 2)
+    assert 7 / 8 < found.cycles / direct < 1.05
+
+
 def test_threads_that_share_neither_panels_nor_rows_take_the_direct_method():
     assert chosen(128, 768, 768, threads=1) is not None
     assert chosen(128, 768, 768, threads=5) is None
