@@ -79,9 +79,10 @@ def plan_memory(
     lives = _lives(steps, sizes, kept)
     kind = dict.fromkeys(lives) if kinds is None else {tensor: kinds[tensor] for tensor in lives}
     shared = _in_place(steps, sizes, lives, kind)
+    roots = _roots(shared)
     slots: dict[str, _Life] = {}
     for tensor, life in lives.items():
-        root = _root(shared, tensor)
+        root = roots.get(tensor, tensor)
         old = slots.get(root, life)
         slots[root] = _Life(min(old.first, life.first), max(old.last, life.last))
     offsets: dict[str, int] = {}
@@ -90,7 +91,7 @@ def plan_memory(
         found, taken = _place({root: life for root, life in slots.items() if kind[root] == each}, sizes)
         offsets |= {root: size + offset for root, offset in found.items()}
         size += taken
-    return MemoryPlan({tensor: offsets[_root(shared, tensor)] for tensor in lives}, size, shared)
+    return MemoryPlan({tensor: offsets[roots.get(tensor, tensor)] for tensor in lives}, size, shared)
 
 
 def live_bytes(steps: Sequence[Step], sizes: Mapping[str, int], kept: Collection[str] = ()) -> int:
@@ -109,10 +110,16 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _root(shared: Mapping[str, str], tensor: str) -> str:
-    while tensor in shared:
-        tensor = shared[tensor]
-    return tensor
+def _roots(shared: Mapping[str, str]) -> dict[str, str]:
+    """For each tensor that lies where another one lay, the first one there; chains may be long."""
+    roots: dict[str, str] = {}
+    for tensor in shared:
+        path = [tensor]
+        while path[-1] in shared and path[-1] not in roots:
+            path.append(shared[path[-1]])
+        first = roots.get(path[-1], path[-1])
+        roots.update(dict.fromkeys(path[:-1], first))
+    return roots
 
 
 def _lives(steps: Sequence[Step], sizes: Mapping[str, int], kept: Collection[str]) -> dict[str, _Life]:
