@@ -63,3 +63,5 @@ def test_programs_run_by_it():
 def test_nonsense_is_refused_by_name():
     with pytest.raises(TargetError, match="'small': fork_seconds must not be negative"):
         replace(SMALL, fork_seconds=-1.0)
+    with pytest.raises(TargetError, match="'small': line_seconds must not be negative"):
+        replace(SMALL, line_seconds=-1.0)
