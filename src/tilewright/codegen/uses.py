@@ -26,8 +26,13 @@ from tilewright.ir import (
 )
 
 
-def loads_of(e: Expr, seen: set[int] | None = None) -> list[Load]:
-    """The loads of an expression, those inside of indices included; nodes whose id is in ``seen`` are not."""
+def loads_of(
+    e: Expr, seen: set[int] | None = None, below: Callable[[Expr], Sequence[Expr]] = children
+) -> list[Load]:
+    """The loads of an expression, those inside of indices included; nodes whose id is in ``seen`` are not.
+
+    ``below`` are the operands of an expression that are looked at.
+    """
     seen = set() if seen is None else seen
     out: list[Load] = []
     stack = [e]
@@ -41,7 +46,7 @@ def loads_of(e: Expr, seen: set[int] | None = None) -> list[Load]:
         for i in indices_of(node):
             if i.terms:
                 stack.extend(walk_index(i))
-        stack.extend(children(node))
+        stack.extend(below(node))
     return out
 
 
@@ -55,7 +60,8 @@ def neighbours_of(
     a choice.
     """
     found: dict[tuple[str, Index], dict[int, Load]] = {}
-    for ld in _always_loaded(values):
+    seen: set[int] = set()
+    for ld in [ld for e in values for ld in loads_of(e, seen, _always_evaluated)]:
         place = flat(ld) if data_in(ld.indices) else None
         if place is not None:
             found.setdefault((ld.buffer, Index(0, place.terms)), {}).setdefault(place.const, ld)
@@ -67,26 +73,11 @@ def neighbours_of(
     return pairs
 
 
-def _always_loaded(values: Sequence[Expr]) -> list[Load]:
-    """The loads of values, but those of which a condition decides."""
-    seen: set[int] = set()
-    out: list[Load] = []
-    stack = list(values)
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Load):
-            out.append(node)
-        for i in indices_of(node):
-            if i.terms:
-                stack.extend(walk_index(i))
-        if isinstance(node, Select):
-            stack.append(node.cond)
-        elif not (isinstance(node, Binary) and node.dtype.kind == "bool"):
-            stack.extend(children(node))
-    return out
+def _always_evaluated(e: Expr) -> Sequence[Expr]:
+    """The operands of an expression, but those of which a condition decides."""
+    if isinstance(e, Select):
+        return (e.cond,)
+    return () if isinstance(e, Binary) and e.dtype.kind == "bool" else children(e)
 
 
 def statement_loads(s: Stmt) -> list[Load]:
