@@ -1,4 +1,4 @@
-"""Measuring what decisions ask of this machine: clock, products, memory levels, pages, requests, threads.
+"""Measuring what decisions ask of this machine: clock, products, caches, pages, requests, threads, lines.
 
 Each quantity is read off kernels that differ in it alone, in turns, so that a machine whose speed changes
 meanwhile changes both; minima count, as what else runs only adds.
@@ -141,7 +141,10 @@ def _fork_seconds(target: CpuTarget, threads: int, seconds: float) -> float:
 
 
 def line_seconds(target: CpuTarget, threads: int, seconds: float) -> float:
-    """What a line that the other of two threads has just written costs more than one of a thread's own."""
+    """Seconds that a line costs more which the other of two threads has just written than one of its own.
+
+    ``target``'s own with fewer than two ``threads``. ``seconds`` is how long to measure, about.
+    """
     if threads < 2:
         return target.line_seconds
     runs: dict[str, _Run] = {}

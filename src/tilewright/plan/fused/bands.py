@@ -96,7 +96,10 @@ def choose_band(chain: Chain, machine: Machine) -> Band | None:
 
 
 def crossing(machine: Machine, cycles: float) -> float:
-    """Cycles of something that passes between cores, of ``cycles`` on the machine it was measured on."""
+    """Cycles of what passes between cores and took ``cycles`` where a line takes ``LINE_SECONDS``.
+
+    In proportion to what a line of another core costs here (decision 0408).
+    """
     return cycles * machine.target.line_seconds / LINE_SECONDS
 
 
