@@ -63,6 +63,10 @@ MIN_PARALLEL_PRODUCTS: Final = 1 << 18
 MIN_PARALLEL_RESULTS: Final = 1 << 15
 
 
+#: How many times more columns than rows a tile may have, whose bands pass the panels.
+SQUARE_SHARE: Final = 1.25
+
+
 @dataclass(frozen=True, slots=True)
 class TilePlan:
     """How a contraction is done by register tiles: what :func:`schedule_contraction` carries out.
@@ -205,7 +209,7 @@ def _plan(
         cut,
         None if lines is None else (lines.axis, lines.count),
         None if block is None else (block.axis, block.size),
-        _columns_inside(p.c, p.last, p.outputs, machine.target),
+        _columns_inside(p.c, p.last, p.outputs, machine.target) or _bands_pass(p, chosen, machine.target),
         instruction=use_of(p.c),
     )
 
@@ -489,6 +493,23 @@ def _columns_inside(c: Contraction, last: Stage, outputs: Sequence[Buffer], targ
     read = footprint(c.b, {it.name: it.extent.as_int() for it in c.stage.iters})
     passing = met or stored or reads_as_much(c, last, target)
     return passing and read <= BLOCK_SHARE * second_cache(target)
+
+
+def _bands_pass(p: TileProblem, tile: RegisterTile, target: Target) -> bool:
+    """Whether a band of rows passes all panels, rather than a panel all bands, where both come from one cache.
+
+    Then results are stored in the order in which they lie in memory, and rows that begin in the middle of a
+    line stay in the first level: decision 0416 has figures of instructions for whole matrices. A tile with
+    fewer rows than columns would read more of each panel than it reads of a band.
+    """
+    c, row = p.c, row_axis(p.c)
+    if tile_of(c) is None or c.b is None or row is None or p.panels is not None or p.in_order is not None:
+        return False
+    if tile.rows * SQUARE_SHARE < tile.vectors * vector_width(c, target):
+        return False
+    # not what its indices span: of operands that an instruction takes by groups they leave out the group
+    read = math.prod(c.extent(a) for a in c.b.vars if a in {it.name for it in c.stage.iters}) * c.b.dtype.bytes
+    return read <= BLOCK_SHARE * second_cache(target)
 
 
 def shared_axes(c: Contraction, machine: Machine) -> tuple[str, ...]:

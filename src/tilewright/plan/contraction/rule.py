@@ -170,8 +170,11 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
         target = problem.context.machine.target
         c = problem.tiles().c
         if use_of(c) is not None:
-            # the instruction decides about tiles
-            return Space(default)
+            # the instruction decides about tiles, not about their order
+            if tile_of(c) is None or not isinstance(default, TilePlan) or problem.ordered is not None:
+                return Space(default)
+            inside = default.columns_inside
+            return Space(default, {"columns_inside": (inside, not inside)})
         tiles = (
             default
             if isinstance(default, TilePlan)

@@ -11,7 +11,7 @@ from tilewright import lang
 from tilewright.build import pack
 from tilewright.cost import Machine
 from tilewright.ir import CONST, run_function, verify
-from tilewright.plan import plan_unit
+from tilewright.plan import build_unit, plan_unit
 from tilewright.plan.contraction.matrix_tiles import RESULTS, matrix_tile
 from tilewright.plan.graph.layouts import Block
 from tilewright.schedule import with_layout
@@ -138,3 +138,33 @@ def test_subnormals_count_as_nothing():
     made = Native(s.func)({"A": a, "B": pack(b, s.func.buffer("B"))})["C"]
     assert np.isposinf(made[0]).all() and np.isneginf(made[1]).all()
     assert (made[2] == 31).all() and (made[3] == 32).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "bands"),
+    [
+        ("tdpbusd", (128, 256, 512), True),
+        ("tdpbf16ps", (128, 256, 256), True),
+        # one group of four bytes counts as four bytes: a panel of the whole would not stay in the second level
+        ("tdpbusd", (128, 1024, 1024), False),
+        # seven rows and 64 columns
+        ("tdpbusd", (49, 256, 512), False),
+    ],
+)
+def test_bands_pass_panels_where_that_reads_no_more(kind, sizes, bands):
+    """Decision 0416; the other order is right as well, and offered."""
+    m, n, k = sizes
+    program = product(m, n, k, kind)
+    plan = plan_unit(program, Machine(AMX, 2), constants=("B",)).plan
+    (nest,) = (nest for nest in plan.nests if nest.rule == "contraction")
+    assert nest.plan.columns_inside == bands
+    other = replace(nest, plan=replace(nest.plan, columns_inside=not bands))
+    nests = tuple(other if n is nest else n for n in plan.nests)
+    s = build_unit(program, replace(plan, nests=nests), Machine(AMX, 2), constants=("B",))
+    verify(s.func)
+    if not HOST.tiles:
+        return
+    given = arrays(program)
+    wanted = given["A"].astype(np.float64) @ given["B"].astype(np.float64)
+    given["B"] = pack(given["B"], s.func.buffer("B"))
+    np.testing.assert_allclose(Native(s.func)(given)["C"], wanted, rtol=0, atol=1e-5 * k)
