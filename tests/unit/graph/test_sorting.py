@@ -61,6 +61,7 @@ def _expected(x, count, axis, largest):
 SMALL = [((7,), 7, 0), ((3, 20), 5, -1), ((12, 2), 2, 0), ((3, 4), 0, 1)]
 #: Ranked; sorted; by blocks, once and in blocks of blocks, with and without a rest.
 LARGE = [
+    ((3, 14), 5, -1),
     ((3, 40), 5, -1),
     ((2, 2000), 1990, -1),
     ((900, 2), 850, 0),

@@ -26,7 +26,7 @@ import numpy as np
 
 from tilewright.analysis import Contraction, footprint, row_axis
 from tilewright.cost import BLOCK_SHARE, Machine, bandwidth, second_cache
-from tilewright.ir import Buffer, Index, Stage
+from tilewright.ir import Binary, Buffer, Call, Cast, Index, Select, Stage, Store, Unary, walk
 from tilewright.plan.contraction.boundary_tiles import cut_borders
 from tilewright.plan.contraction.cache_blocking import RowBlock, choose_row_block
 from tilewright.plan.contraction.instructions import InstructionUse, tile_of, use_of
@@ -574,10 +574,19 @@ def _pack_panels(s: Schedule, stage: str, tile: _Tile) -> Schedule:
 
 def sharing(stage: Stage, machine: Machine) -> Machine:
     """The machine with the threads that a contraction of constant extents is worth: all of them, or one."""
-    products = math.prod(it.extent.as_int() for it in stage.iters)
+    products = math.prod(it.extent.as_int() for it in stage.iters) * _products_of_a_term(stage)
     results = math.prod(it.extent.as_int() for it in stage.iters if it.kind == "par")
     pays = products >= MIN_PARALLEL_PRODUCTS or results >= MIN_PARALLEL_RESULTS
     return machine if pays else machine.with_threads(1)
+
+
+def _products_of_a_term(stage: Stage) -> int:
+    """How many multiply-adds of f32 a term of a reduction takes as long as: more where it is computed."""
+    value = stage.body.writes[0].value if isinstance(stage.body, Store) else None
+    if not isinstance(value, Binary) or (isinstance(value.b, Binary) and value.b.op == "mul"):
+        return 1
+    operations = {id(e) for e in walk(value.b) if isinstance(e, Binary | Unary | Select | Cast | Call)}
+    return max(1, len(operations) * value.dtype.bits // 32)
 
 
 def _peel(s: Schedule, c: Contraction, tile: _Tile) -> Schedule:
