@@ -55,8 +55,10 @@ class Dialect:
     """The number of this block along an axis, ``{axis}`` being x, y or z and ``{n}`` 0, 1 or 2."""
     local_id: str = ""
     """The number of this thread within its block."""
-    copy_later: Callable[[Helpers, int], str] | None = None
-    """Gives the function that begins a copy of 4, 8 or 16 bytes to shared memory."""
+    copy_later: Callable[[Helpers, int, bool], str] | None = None
+    """Gives the function that begins a copy of 4, 8 or 16 bytes to shared memory; with ``True`` also told
+    whether to, and otherwise zeros arrive there.
+    """
     copies_arrive: Callable[[Helpers], str] | None = None
     """Gives the function that a thread waits by for its copies."""
     atomics: Mapping[tuple[str, int], str] = field(default_factory=lambda: MappingProxyType({}))

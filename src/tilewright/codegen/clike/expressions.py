@@ -320,8 +320,30 @@ class Expressions(Indices):
 
     # -- selections -----------------------------------------------------------------------------------------
 
+    def guarded(self, e: Expr) -> tuple[list[Expr], Expr]:
+        """The conditions of selections inside one another that give the same constant where one does not hold.
+
+        Then what they guard. Beyond the first, conditions are such as may be evaluated at any time.
+        """
+        conds: list[Expr] = []
+        other = ""
+        while isinstance(e, Select) and isinstance(e.b, Const):
+            constant = self.literal(e.b.value, e.b.dtype)
+            if conds and (constant != other or not self._is_pure(e.cond)):
+                break
+            other = constant
+            conds.append(e.cond)
+            e = e.a
+        return conds, e
+
     def _select(self, e: Select) -> str:
-        cond = self.value(e.cond)
+        conds, inner = self.guarded(e)
+        if len(conds) > 1:
+            # all at once: a branch for each would keep compilers from loading for several at a time
+            cond = f"({' & '.join(self.value(each) for each in conds)})"
+            e = Select(e.cond, inner, e.b)
+        else:
+            cond = self.value(e.cond)
         self._hoist((e.a, e.b))
         sides: list[tuple[str, list[str]]] = []
         for side in (e.a, e.b):
