@@ -14,6 +14,7 @@ from dataclasses import replace
 from tilewright import poly
 from tilewright.ir import (
     ASYNCHRONOUS,
+    CONST,
     GLOBAL,
     SHARED,
     Barrier,
@@ -82,4 +83,4 @@ def _copies(block: Block, scopes: dict[str, str]) -> bool:
     value = w.value
     while isinstance(value, Select) and isinstance(value.b, Const) and not any(loads(value.cond)):
         value = value.a
-    return isinstance(value, Load) and scopes[w.buffer] == SHARED and scopes[value.buffer] == GLOBAL
+    return isinstance(value, Load) and scopes[w.buffer] == SHARED and scopes[value.buffer] in (GLOBAL, CONST)
