@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from tilewright.cost import ACCESS_ELEMENTS, ProductSize, ProductTiles, product_seconds
-from tilewright.ir import Program, Stage, Store, stmt_loads
+from tilewright.ir import Load, Program, Stage, Store, stmt_loads
 from tilewright.plan.gpu.lanes import widest
 from tilewright.plan.gpu.product_nest import ProductNest, schedule_product
 from tilewright.plan.rule import Context, Rule
@@ -27,6 +27,8 @@ THREAD_TILES: Final = ((1, 4), (2, 2), (2, 4), (4, 2), (4, 4), (4, 8), (8, 4), (
 GROUPS: Final = (1, 2, 4, 8)
 #: Slices of the operands in shared memory: the one in use, and those that are copied ahead.
 STAGES: Final = (1, 2, 3)
+#: Slices that are enough where copies arrive before the next step.
+AHEAD: Final = 2
 #: Threads of a block: at least a warp, at most what leaves registers for tiles.
 MOST_THREADS: Final = 512
 
@@ -116,8 +118,10 @@ def refusal(size: ProductSize, tiles: ProductTiles, target: GpuTarget) -> str:
 @lru_cache(maxsize=4096)
 def best_tiles(size: ProductSize, target: GpuTarget) -> tuple[ProductTiles, float]:
     """The tiles of a product with the fewest seconds by the model, and these."""
+    # of equals with what is copied ahead: it hides waiting that the model does not know
     best = min(
-        _candidates(size, target), key=lambda tiles: (product_seconds(size, tiles, target), str(tiles))
+        _candidates(size, target),
+        key=lambda tiles: (product_seconds(size, tiles, target), tiles.stages != AHEAD, str(tiles)),
     )
     return best, product_seconds(size, best, target)
 
@@ -207,4 +211,11 @@ def size_of(program: Program, nest: ProductNest, a: Stage, b: Stage) -> ProductS
         k,
         program.buffer(a.writes[0]).dtype.bytes,
         nbytes,
+        (over_windows(stmt_loads(a.body), {"k"}), over_windows(stmt_loads(b.body), {"k"})),
     )
+
+
+def over_windows(reads: Iterable[Load], sums: Collection[str]) -> bool:
+    """Whether a place that is read moves along sums and along results at once."""
+    indices = [index for ld in reads for index in ld.indices]
+    return any(not index.vars.isdisjoint(sums) and not index.vars <= set(sums) for index in indices)
