@@ -75,8 +75,12 @@ class WarpTiles:
         along = -(-self.depth * element // UNIT_BYTES)
         down, across = UNIT_TILE
         products = self.warp_rows // down * (self.warp_columns // across)
-        # the second factor lies across what a register takes, mostly: element by element
-        reads = self.warp_rows // down * 4 + self.warp_columns // across * 2 * (WORD // element)
+        # a fragment of the first factor is one read; the second's as well of numbers of two bytes, which
+        # may be turned; others lie across what a register takes, mostly: element by element
+        first, second = self.warp_rows // down, self.warp_columns // across
+        each_second = 1 if element == WORD // 2 else 2 * (WORD // element)
+        reads = first + second * each_second
+        words = first * 4 + second * max(2, each_second)
         each, width = self.depth / self.threads, COPY_BYTES // element
         copies = size.copy_instructions(self.rows * each, self.columns * each, (width, width))
         per_cycle = target.tensor_per_cycle * 2 / element
@@ -84,7 +88,7 @@ class WarpTiles:
             self.warps,
             along * (products + reads) + 2 * copies + STEP_OVERHEAD,
             along * (UNIT_LATENCY + target.level("shared").latency),
-            along * reads * self.warps * 32 * WORD,
+            along * words * self.warps * 32 * WORD,
             (self.rows + self.columns) * each / width,
             self.rows * self.columns * self.depth / per_cycle,
         )

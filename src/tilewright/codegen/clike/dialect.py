@@ -69,6 +69,8 @@ class Dialect:
     """
     lane_instructions: Mapping[str, LaneFunction] = field(default_factory=lambda: MappingProxyType({}))
     """What they do together and each for its own results; given are also the factors read by words."""
+    fragments: Mapping[str, WarpFunction] = field(default_factory=lambda: MappingProxyType({}))
+    """Those of them that also take factors that a warp has brought into registers before."""
     vectors: bool = False
     """Whether types such as ``float4`` are the language's own; otherwise they are structures."""
 
