@@ -6,6 +6,8 @@ from tilewright.cost.gpu_matrix import ROW_PAD, UNIT_TILE, WarpTiles
 from tilewright.cost.gpu_nest import nest_seconds
 from tilewright.cost.gpu_product import (
     ACCESS_ELEMENTS,
+    LATE_BYTES,
+    LATE_COPIES,
     LAUNCH_SECONDS,
     OTHER_REGISTERS,
     BlockTiles,
@@ -119,6 +121,8 @@ __all__ = [
     "Access",
     "Cost",
     "Loop",
+    "LATE_BYTES",
+    "LATE_COPIES",
     "LAUNCH_SECONDS",
     "OTHER_REGISTERS",
     "LoopTree",

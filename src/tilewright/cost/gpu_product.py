@@ -1,10 +1,10 @@
 """What a product of matrices costs on a GPU: tiles, occupancy, waves, waiting, each memory level.
 
-A multiprocessor works on as many blocks at once as fit (``occupancy``), its schedulers each on a part of their
-warps. In each step along the sums a block reads a slice of both operands, which caches serve, copies it to
-shared memory, and multiplies. Whatever takes longest decides: the instructions that a scheduler starts, shared
-memory, the second cache level; or, where few warps are there, what one warp does one after the other, with
-all that it waits for (after Volkov, Better Performance at Lower Occupancy, 2010; roofline of each level).
+A multiprocessor works on as many blocks at once as fit (``occupancy``), its schedulers each on a part of
+their warps. In each step along the sums a block reads a slice of both operands, which caches serve, copies it
+to shared memory, and multiplies. Whatever takes longest decides: the instructions that a scheduler starts,
+shared memory, the second cache level; or, where few warps are there, what one warp does one after the other,
+with all that it waits for (after Volkov, Better Performance at Lower Occupancy, 2010; roofline of levels).
 """
 
 from __future__ import annotations

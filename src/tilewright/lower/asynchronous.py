@@ -76,7 +76,7 @@ def _late(func: LoopFunction, copies: Collection[str]) -> set[str]:
 
 
 def _copies(block: Block, scopes: dict[str, str]) -> bool:
-    """Whether a block moves elements from global to shared memory as they are, or constants in their place."""
+    """Whether a block moves elements from global to shared memory as they are; or a constant instead."""
     if block.init is not None or not isinstance(block.body, Store) or len(block.body.writes) != 1:
         return False
     (w,) = block.body.writes

@@ -321,7 +321,7 @@ class Expressions(Indices):
     # -- selections -----------------------------------------------------------------------------------------
 
     def guarded(self, e: Expr) -> tuple[list[Expr], Expr]:
-        """The conditions of selections inside one another that give the same constant where one does not hold.
+        """The conditions of nested selections that all give one constant where theirs does not hold.
 
         Then what they guard. Beyond the first, conditions are such as may be evaluated at any time.
         """

@@ -19,7 +19,7 @@ from typing import Final, Literal, TypeAlias
 from tilewright.codegen.clike.helpers import Helpers
 
 Way: TypeAlias = Literal["rows", "turned", "words", "elements"]
-"""How a fragment is read: rows of 16 bytes along ``k``, those across it turned, words, or element by element."""
+"""How a fragment is read: rows of 16 bytes along ``k``, or turned across it, words, or single elements."""
 ROW_BYTES: Final = 16
 """Bytes of a row of a matrix that a warp reads at once, at a multiple of them."""
 
@@ -89,7 +89,7 @@ def mma_function(helpers: Helpers, name: str, words_a: bool, words_b: bool) -> s
 
 
 def fragment_function(helpers: Helpers, name: str, factor: int, way: Way) -> str:
-    """The name of the function that brings a fragment of a factor (0 or 1) into registers, in one of the ways.
+    """The name of the function that brings a fragment of a factor (0 or 1) into registers, one way.
 
     It takes the registers, and a pointer to the warp's matrix in shared memory with its two strides; the
     second factor's are along ``k`` and along columns.

@@ -183,7 +183,14 @@ class WarpCalls(WideAccesses):
         shared = s.windows[1 + factor].buffer in self.shared
         if shared and step == 1 and far % row == 0 and _divides(row, matrix.offset):
             return "rows"
-        if shared and factor and packed == 2 and far == 1 and step % row == 0 and _divides(row, matrix.offset):
+        if (
+            shared
+            and factor
+            and packed == 2
+            and far == 1
+            and step % row == 0
+            and _divides(row, matrix.offset)
+        ):
             return "turned"
         if step == 1 and packed > 1 and far % packed == 0 and _divides(packed, matrix.offset):
             return "words"

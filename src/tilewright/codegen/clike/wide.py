@@ -145,9 +145,7 @@ class WideAccesses(Statements):
         wide = bool(pieces) and self._together(part, s, lanes)
         wide = wide and self._aligned(value.buffer, value.indices, s, lanes)
         width = pieces[0] if wide else 1
-        begun = [
-            self._begin(part, width, {s.var: Index(s.lo.const + at)}) for at in range(0, lanes, width)
-        ]
+        begun = [self._begin(part, width, {s.var: Index(s.lo.const + at)}) for at in range(0, lanes, width)]
         return all(begun)
 
     def _begin(self, part: Store, width: int, at: Mapping[str, Index]) -> bool:
@@ -167,7 +165,9 @@ class WideAccesses(Statements):
                 return False
             target, source = self.element(w.buffer, w.indices), self.element(value.buffer, value.indices)
             guard = f", {' & '.join(map(self.value, conds))}" if conds else ""
-            self.writer.line(f"{copy(self.helpers, width * dtype.bytes, bool(conds))}(&{target}, &{source}{guard});")
+            self.writer.line(
+                f"{copy(self.helpers, width * dtype.bytes, bool(conds))}(&{target}, &{source}{guard});"
+            )
         return True
 
     def store(self, s: Store) -> None:

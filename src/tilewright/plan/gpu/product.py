@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from tilewright.cost import ACCESS_ELEMENTS, ProductSize, ProductTiles, product_seconds
+from tilewright.cost import (
+    ACCESS_ELEMENTS,
+    LATE_BYTES,
+    LATE_COPIES,
+    ProductSize,
+    ProductTiles,
+    product_seconds,
+)
 from tilewright.ir import Load, Program, Stage, Store, stmt_loads
 from tilewright.plan.gpu.lanes import widest
 from tilewright.plan.gpu.product_nest import ProductNest, schedule_product
@@ -55,7 +62,14 @@ class GpuProductRule(Rule[ProductProblem, ProductTiles]):
             return None
         a, b, product = made
         nest = nest_of(program, program.stage(root), a, b, product)
-        return None if nest is None else ProductProblem(context, nest, size_of(program, nest, a, b))
+        if nest is None:
+            return None
+        size = size_of(program, nest, a, b)
+        if LATE_COPIES in context.machine.gpu.features and size.element == LATE_BYTES:
+            # what is stored across is copied element by element: neighbours by neighbouring threads, so that
+            # they come from one line and go to different banks
+            nest = replace(nest, copy_a=_single(nest.copy_a), copy_b=_single(nest.copy_b))
+        return ProductProblem(context, nest, size)
 
     def default(self, problem: ProductProblem) -> ProductTiles:
         """The tiles with the fewest seconds by the model."""
@@ -184,6 +198,11 @@ def nest_of(program: Program, root: Stage, a: Stage, b: Stage, product: Stage) -
         store=min(4, out),
         adds=adds,
     )
+
+
+def _single(copy: tuple[str, int]) -> tuple[str, int]:
+    axis, width = copy
+    return (axis, 1) if axis == "k" else (axis, width)
 
 
 def _reads(program: Program, stage: Stage, axis: str) -> bool:
