@@ -39,7 +39,7 @@ from tilewright.cost.machine import (
     walks_slowly,
     whole_cache,
 )
-from tilewright.cost.occupancy import Occupancy, occupancy
+from tilewright.cost.occupancy import SCHEDULERS, Occupancy, occupancy
 from tilewright.cost.products import (
     execution_cycles,
     is_fast,
@@ -149,6 +149,7 @@ __all__ = [
     "bandwidth",
     "Machine",
     "PAGE",
+    "SCHEDULERS",
     "WAYS",
     "buffer_bytes",
     "comes_from_memory",

@@ -6,10 +6,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from devices import LANGUAGES, checked_by_nvrtc, on_device
+from devices import HAVE_NVRTC, LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
 from tilewright.build import kernel_source
-from tilewright.cost import Machine, ProductTiles, occupancy
+from tilewright.codegen import compile_cuda
+from tilewright.cost import SCHEDULERS, Machine, ProductTiles, occupancy
 from tilewright.ir import run_program
 from tilewright.lang import ops
 from tilewright.lower import insert_barriers
@@ -97,6 +98,33 @@ def test_convolutions_are_products(program):
     assert planned.plan.nests[0].rule == "gpu_product"
     assert not planned.schedule.notes
     compare(program, planned.schedule, LANGUAGES)
+
+
+def test_borders_are_copied_without_waiting():
+    """Zeros arrive where a window is outside; nothing waits for an element, and sums stay in registers."""
+    program = conv(64, 9, 24, 3, padding=1)
+    planned = plan_unit(program, Machine(H200, 1))
+    assert not planned.schedule.notes
+    text = checked_by_nvrtc(planned.schedule.func)
+    body = text.partition("__global__")[2]
+    assert "tw_copy_4_if(&" in body and "? X_[" not in body
+    if HAVE_NVRTC:
+        assert not any(used.stack for used in compile_cuda(text, "sm_90").resources.values())
+    compare(program, planned.schedule, LANGUAGES)
+
+
+def test_convolutions_with_few_tiles_share_sums():
+    program = conv(512, 7, 512, 3, padding=1)
+    planned = plan_unit(program, Machine(H200, 1))
+    (tiles,) = [nest.plan for nest in planned.plan.nests if nest.rule == "gpu_product"]
+    (split,) = [step for step in planned.plan.rewrites.steps if step.primitive == "rfactor"]
+    assert split.args[0] == "conv"
+    first, *_ = kernel_source(planned.schedule.func, "cuda").kernels
+    blocks = [extent.as_int() for extent in first.grid.blocks]
+    assert np.prod(blocks) * tiles.threads >= H200.units * H200.warp * SCHEDULERS
+    text = checked_by_nvrtc(planned.schedule.func, registers=168)
+    if HAVE_NVRTC:
+        assert not any(used.stack for used in compile_cuda(text, "sm_90").resources.values())
 
 
 def test_groups_are_elements():
