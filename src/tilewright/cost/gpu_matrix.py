@@ -86,7 +86,7 @@ class WarpTiles:
         per_cycle = target.tensor_per_cycle * 2 / element
         return StepWork(
             self.warps,
-            along * (products + reads) + 2 * copies + STEP_OVERHEAD,
+            along * (products + reads) + copies + STEP_OVERHEAD,
             along * (UNIT_LATENCY + target.level("shared").latency),
             along * words * self.warps * 32 * WORD,
             (self.rows + self.columns) * each / width,

@@ -29,6 +29,8 @@ STEP_OVERHEAD: Final = 16
 #: Instructions of a copied element besides the copy, where a window says which it is and whether it is there
 #: (NVRTC, sm_90: 29 for 3x3 with borders, as divisions by 3 and 9 and four comparisons).
 WINDOW_INSTRUCTIONS: Final = 28
+#: Instructions of another access that copies (NVRTC, sm_90: 18 for four, most of them to add addresses).
+COPY_INSTRUCTIONS: Final = 4.5
 #: Copies that a thread has under way at once, where it stores them itself.
 COPIES_UNDER_WAY: Final = 4
 #: The feature of devices whose copies to shared memory are not waited for, and bytes of the smallest.
@@ -77,7 +79,10 @@ class ProductSize:
     def copy_instructions(self, rows: float, columns: float, accesses: tuple[int, int]) -> float:
         """Instructions to copy so many elements of both operands, ``accesses`` elements at once."""
         both = zip((rows, columns), accesses, self.windows, strict=True)
-        return sum(n * (1 + WINDOW_INSTRUCTIONS) if window else n / width for n, width, window in both)
+        return sum(
+            n * (1 + WINDOW_INSTRUCTIONS) if window else n / width * COPY_INSTRUCTIONS
+            for n, width, window in both
+        )
 
 
 class BlockTiles(Protocol):
@@ -178,9 +183,12 @@ class ProductTiles:
         # the first operand lies along the sums, mostly, and is stored across: element by element
         each = self.depth / self.threads
         copies = size.copy_instructions(self.rows * each, self.columns * each, (1, ACCESS_ELEMENTS))
+        # of a tile that is larger than the matrix each product has a condition, and reads its own factors
+        inside = self.rows <= size.rows and self.columns <= size.columns
+        reads = self.reads if inside else 2 * products
         return StepWork(
             ceil(self.threads / target.warp),
-            self.depth * (products + self.reads) + copies + STEP_OVERHEAD,
+            self.depth * (products + reads) + copies + STEP_OVERHEAD,
             self.depth * target.level("shared").latency,
             self.depth * self.threads * read * size.element * BROADCAST,
             self.copied / ACCESS_ELEMENTS,

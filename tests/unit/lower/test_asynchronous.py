@@ -33,7 +33,8 @@ def staged(read, n=8, steps=3, fill=None):
     """
     x = lang.placeholder((steps, n), name="X")
     if fill is not None:
-        t = lang.compute((steps, n), lambda k, i: lang.select(i < 5, x[k, i], fill), name="T")
+        inner = lambda k, i: lang.select(i < 5, x[k, i], fill)  # noqa: E731
+        t = lang.compute((steps, n), lambda k, i: lang.select(k + i < 12, inner(k, i), 1 - fill), name="T")
         y = lang.compute((steps, n), lambda k, i: t[k, read(i)] * 2, name="Y")
         s = Schedule(lang.program([x], [y])).split("Y_k", steps, names=["k_o", "k_i"])
         s = s.compute_at("T", "k_i").set_scope("T", "shared")

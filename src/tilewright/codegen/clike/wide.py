@@ -138,7 +138,7 @@ class WideAccesses(Statements):
         if ASYNCHRONOUS not in dict(s.hints):
             return False
         with self.statement(stmt_exprs(part)):
-            conds, value = self.guarded(w.value)
+            conds, value, _ = self.guarded(w.value)
         if not isinstance(value, Load) or any(s.var in cond.vars for cond in conds):
             return False
         pieces = self._pieces(lanes, dtype.bytes)
@@ -158,10 +158,10 @@ class WideAccesses(Statements):
         assert isinstance(one, Store)  # as it was
         (w,) = one.writes
         with self.statement(stmt_exprs(one)):
-            conds, value = self.guarded(w.value)
+            conds, value, other = self.guarded(w.value)
             if not isinstance(value, Load) or value.dtype != dtype or w.buffer not in self.shared:
                 return False
-            if conds and not _is_zero(w.value):
+            if other is not None and not _is_zero(other):
                 return False
             target, source = self.element(w.buffer, w.indices), self.element(value.buffer, value.indices)
             guard = f", {' & '.join(map(self.value, conds))}" if conds else ""
@@ -256,11 +256,9 @@ def _certain(e: Expr) -> Iterator[Load]:
         yield from _certain(child)
 
 
-def _is_zero(e: Expr) -> bool:
-    """Whether a selection gives zero, all bits of it, where its condition does not hold."""
-    if not isinstance(e, Select) or not isinstance(e.b, Const):
-        return False
-    return e.b.value == 0 and math.copysign(1, e.b.value) > 0
+def _is_zero(e: Const) -> bool:
+    """Whether all bits of a constant are zero."""
+    return e.value == 0 and math.copysign(1, e.value) > 0
 
 
 def _at(indices: tuple[Index, ...], name: str, value: int) -> tuple[Index, ...]:
