@@ -6,6 +6,8 @@ from tilewright.cost.gpu_matrix import ROW_PAD, UNIT_TILE, WarpTiles
 from tilewright.cost.gpu_nest import nest_seconds
 from tilewright.cost.gpu_product import (
     ACCESS_ELEMENTS,
+    LATE_BYTES,
+    LATE_COPIES,
     LAUNCH_SECONDS,
     OTHER_REGISTERS,
     BlockTiles,
@@ -37,7 +39,7 @@ from tilewright.cost.machine import (
     walks_slowly,
     whole_cache,
 )
-from tilewright.cost.occupancy import Occupancy, occupancy
+from tilewright.cost.occupancy import SCHEDULERS, Occupancy, occupancy
 from tilewright.cost.products import (
     execution_cycles,
     is_fast,
@@ -119,6 +121,8 @@ __all__ = [
     "Access",
     "Cost",
     "Loop",
+    "LATE_BYTES",
+    "LATE_COPIES",
     "LAUNCH_SECONDS",
     "OTHER_REGISTERS",
     "LoopTree",
@@ -145,6 +149,7 @@ __all__ = [
     "bandwidth",
     "Machine",
     "PAGE",
+    "SCHEDULERS",
     "WAYS",
     "buffer_bytes",
     "comes_from_memory",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.cost.gpu_product import MOST_COPIED, OTHER_REGISTERS, STEP_OVERHEAD, StepWork, issued
+from tilewright.cost.gpu_product import MOST_COPIED, OTHER_REGISTERS, STEP_OVERHEAD, ProductSize, StepWork
 from tilewright.target import GpuTarget
 
 #: Rows and columns of a warp's product, and the bytes of terms that it sums.
@@ -18,6 +18,8 @@ UNIT_TILE: Final = (16, 8)
 UNIT_BYTES: Final = 32
 #: Bytes of a register.
 WORD: Final = 4
+#: Bytes of a copy.
+COPY_BYTES: Final = 16
 #: Bytes between rows of a slice, so that neighbours along a column are in other banks.
 ROW_PAD: Final = 16
 #: Cycles until a unit's result can be used (Luo et al., arXiv:2402.13499: 33 on A100 for m16n8k16).
@@ -67,18 +69,26 @@ class WarpTiles:
         slices = (self.rows + self.columns) * self.depth * element
         return self.stages * (slices + ROW_PAD * max(self.rows + self.columns, 2 * self.depth))
 
-    def work(self, element: int, target: GpuTarget) -> StepWork:
+    def work(self, size: ProductSize, target: GpuTarget) -> StepWork:
         """What a block does in a step: products of warps, reads of factors, copies."""
+        element = size.element
         along = -(-self.depth * element // UNIT_BYTES)
         down, across = UNIT_TILE
         products = self.warp_rows // down * (self.warp_columns // across)
-        # the second factor lies across what a register takes, mostly: element by element
-        reads = self.warp_rows // down * 4 + self.warp_columns // across * 2 * (WORD // element)
-        copied = -(-(self.rows + self.columns) * self.depth * element // (16 * self.threads))
-        started = along * (products + reads) + 2 * copied + STEP_OVERHEAD
+        # a fragment of the first factor is one read; the second's as well of numbers of two bytes, which
+        # may be turned; others lie across what a register takes, mostly: element by element
+        first, second = self.warp_rows // down, self.warp_columns // across
+        each_second = 1 if element == WORD // 2 else 2 * (WORD // element)
+        reads = first + second * each_second
+        words = first * 4 + second * max(2, each_second)
+        each, width = self.depth / self.threads, COPY_BYTES // element
+        copies = size.copy_instructions(self.rows * each, self.columns * each, (width, width))
         per_cycle = target.tensor_per_cycle * 2 / element
-        units = self.rows * self.columns * self.depth / per_cycle
-        alone = along * (UNIT_LATENCY + target.level("shared").latency)
         return StepWork(
-            max(units, started * self.warps / issued(target)), alone, along * reads * self.warps * 32 * WORD
+            self.warps,
+            along * (products + reads) + copies + STEP_OVERHEAD,
+            along * (UNIT_LATENCY + target.level("shared").latency),
+            along * words * self.warps * 32 * WORD,
+            (self.rows + self.columns) * each / width,
+            self.rows * self.columns * self.depth / per_cycle,
         )

@@ -1,10 +1,10 @@
-"""What a product of matrices costs on a GPU: tiles, occupancy, waves, bank conflicts, each memory level.
+"""What a product of matrices costs on a GPU: tiles, occupancy, waves, waiting, each memory level.
 
-A multiprocessor works on as many blocks at once as fit (``occupancy``). In each step along the sums a block
-reads a slice of both operands, which caches serve, copies it to shared memory, and multiplies: whichever of
-arithmetic, shared memory and the second cache level takes longest decides, and where copies do not run ahead
-their latency comes on top, divided among the blocks that are there (after Volkov, Better Performance at
-Lower Occupancy, 2010; roofline of each level).
+A multiprocessor works on as many blocks at once as fit (``occupancy``), its schedulers each on a part of
+their warps. In each step along the sums a block reads a slice of both operands, which caches serve, copies it
+to shared memory, and multiplies. Whatever takes longest decides: the instructions that a scheduler starts,
+shared memory, the second cache level; or, where few warps are there, what one warp does one after the other,
+with all that it waits for (after Volkov, Better Performance at Lower Occupancy, 2010; roofline of levels).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final, Protocol
 
-from tilewright.cost.occupancy import occupancy
+from tilewright.cost.occupancy import SCHEDULERS, occupancy
 from tilewright.target import GpuTarget
 
 #: Elements of f32 that one access serves without conflicts, whose addresses follow one another from thread to
@@ -26,6 +26,16 @@ OTHER_REGISTERS: Final = 28
 MOST_COPIED: Final = 32
 #: Instructions of a step along the sums besides products and reads: loop, addresses.
 STEP_OVERHEAD: Final = 16
+#: Instructions of a copied element besides the copy, where a window says which it is and whether it is there
+#: (NVRTC, sm_90: 29 for 3x3 with borders, as divisions by 3 and 9 and four comparisons).
+WINDOW_INSTRUCTIONS: Final = 28
+#: Instructions of another access that copies (NVRTC, sm_90: 18 for four, most of them to add addresses).
+COPY_INSTRUCTIONS: Final = 4.5
+#: Copies that a thread has under way at once, where it stores them itself.
+COPIES_UNDER_WAY: Final = 4
+#: The feature of devices whose copies to shared memory are not waited for, and bytes of the smallest.
+LATE_COPIES: Final = "cp_async"
+LATE_BYTES: Final = 4
 #: Threads that read one address together get it at once: the part of their reads that is left.
 BROADCAST: Final = 0.5
 #: Seconds from one kernel to the next in a captured graph (NVIDIA, Constant Time Launch for Straight-Line
@@ -35,15 +45,44 @@ LAUNCH_SECONDS: Final = 2e-6
 
 @dataclass(frozen=True, slots=True)
 class StepWork:
-    """What a block does in a step along the sums: cycles of a multiprocessor, and bytes read there.
+    """What a block does in a step along the sums.
 
-    ``arithmetic`` are those in which instructions start, ``alone`` those until a block that has the
-    multiprocessor to itself is done; ``read_bytes`` come from shared memory.
+    Each of its ``warps`` starts ``instructions`` and waits for ``waits`` cycles between them. Matrix units
+    work for ``units`` cycles of a multiprocessor, ``read_bytes`` come from shared memory, and a thread copies
+    ``copies`` times.
     """
 
-    arithmetic: float
-    alone: float
+    warps: int
+    instructions: float
+    waits: float
     read_bytes: float
+    copies: float
+    units: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProductSize:
+    """``batch`` products of ``rows`` x ``columns`` results and ``sums`` terms, of ``element`` bytes.
+
+    ``operand_bytes`` are those that both operands really take in memory, where windows overlap fewer than
+    matrices would. ``windows``: of which operands windows say which elements they are.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    sums: int
+    element: int
+    operand_bytes: int
+    windows: tuple[bool, bool] = (False, False)
+
+    def copy_instructions(self, rows: float, columns: float, accesses: tuple[int, int]) -> float:
+        """Instructions to copy so many elements of both operands, ``accesses`` elements at once."""
+        both = zip((rows, columns), accesses, self.windows, strict=True)
+        return sum(
+            n * (1 + WINDOW_INSTRUCTIONS) if window else n / width * COPY_INSTRUCTIONS
+            for n, width, window in both
+        )
 
 
 class BlockTiles(Protocol):
@@ -76,8 +115,8 @@ class BlockTiles(Protocol):
     def shared_bytes(self, element: int) -> int:
         """Bytes of shared memory of a block."""
 
-    def work(self, element: int, target: GpuTarget) -> StepWork:
-        """What a block does in a step, its operands of ``element`` bytes."""
+    def work(self, size: ProductSize, target: GpuTarget) -> StepWork:
+        """What a block does in a step of a product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,33 +175,24 @@ class ProductTiles:
         """Bytes of shared memory of a block."""
         return self.stages * (self.rows + self.columns) * self.depth * element
 
-    def work(self, element: int, target: GpuTarget) -> StepWork:
+    def work(self, size: ProductSize, target: GpuTarget) -> StepWork:
         """What a block does in a step: multiply-adds, reads of shared memory, copies."""
-        warps = ceil(self.threads / target.warp)
         products = self.thread_rows * self.thread_columns
-        issue = issued(target)
         down, across = self.conflicts
         read = self.thread_rows * down + self.thread_columns * across
-        arithmetic = (self.depth * (products + self.reads) + self.copied + STEP_OVERHEAD) * warps / issue
-        # a warp waits for its own results
-        alone = self.depth * products * max(1.0, 4 / min(4.0, warps / 1.0)) / issue * min(1, warps)
-        return StepWork(arithmetic, alone, self.depth * self.threads * read * element * BROADCAST)
-
-
-@dataclass(frozen=True, slots=True)
-class ProductSize:
-    """``batch`` products of ``rows`` x ``columns`` results and ``sums`` terms, of ``element`` bytes.
-
-    ``operand_bytes`` are those that both operands really take in memory, where windows overlap fewer than
-    matrices would.
-    """
-
-    batch: int
-    rows: int
-    columns: int
-    sums: int
-    element: int
-    operand_bytes: int
+        # the first operand lies along the sums, mostly, and is stored across: element by element
+        each = self.depth / self.threads
+        copies = size.copy_instructions(self.rows * each, self.columns * each, (1, ACCESS_ELEMENTS))
+        # of a tile that is larger than the matrix each product has a condition, and reads its own factors
+        inside = self.rows <= size.rows and self.columns <= size.columns
+        reads = self.reads if inside else 2 * products
+        return StepWork(
+            ceil(self.threads / target.warp),
+            self.depth * (products + reads) + copies + STEP_OVERHEAD,
+            self.depth * target.level("shared").latency,
+            self.depth * self.threads * read * size.element * BROADCAST,
+            self.copied / ACCESS_ELEMENTS,
+        )
 
 
 def product_seconds(size: ProductSize, tiles: BlockTiles, target: GpuTarget) -> float:
@@ -180,22 +210,30 @@ def product_seconds(size: ProductSize, tiles: BlockTiles, target: GpuTarget) -> 
         return float("inf")
     blocks = size.batch * ceil(size.rows / tiles.rows) * ceil(size.columns / tiles.columns)
     steps = ceil(size.sums / tiles.depth)
-    work = tiles.work(size.element, target)
+    work = tiles.work(size, target)
     shared = work.read_bytes / target.level("shared").bandwidth
     slices = (tiles.rows + tiles.columns) * tiles.depth * size.element
     caches = [level for level in target.memory if level.name in ("l2", "l3")]
     far = caches[-1] if caches else target.memory[-1]
-    brought = slices / far.bandwidth
-    busy = max(work.arithmetic, shared, brought)
-    # one block alone also waits for its barriers: several hide that
-    alone = max(work.alone, busy)
-    latency = far.latency if tiles.stages == 1 else 0.0
+    busy = max(shared, slices / far.bandwidth, work.units)
+    # cycles between two instructions that a scheduler starts
+    slot = SCHEDULERS / issued(target)
+    arrival = target.memory[-1].latency
+    late = LATE_COPIES in target.features and (size.element >= LATE_BYTES or not any(size.windows))
+    of_block = ceil(work.warps / SCHEDULERS) * work.instructions * slot
+    # the warps of a block wait for each other
+    alone = max(of_block, work.instructions * slot + work.waits) + target.level("shared").latency
+    if not late:
+        alone += arrival * ceil(work.copies / COPIES_UNDER_WAY)
+    elif tiles.stages == 1:
+        alone += arrival
 
     def step(resident: int) -> float:
-        waiting = (alone + latency + target.level("shared").latency) if resident else 0.0
-        # a slice has as many steps to come as are copied ahead of it
-        hidden = target.memory[-1].latency / (tiles.stages - 1) if tiles.stages > 1 else 0.0
-        return max(resident * busy, waiting, hidden)
+        if not resident:
+            return 0.0
+        started = ceil(resident * work.warps / SCHEDULERS) * work.instructions * slot
+        # what is copied ahead arrives before the next step
+        return max(started, resident * busy, alone, arrival)
 
     on_one = ceil(blocks / target.units)
     rounds, rest = divmod(on_one, held.blocks)

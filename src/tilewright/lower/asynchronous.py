@@ -14,16 +14,21 @@ from dataclasses import replace
 from tilewright import poly
 from tilewright.ir import (
     ASYNCHRONOUS,
+    CONST,
     GLOBAL,
     SHARED,
     Barrier,
     Block,
+    Const,
     For,
+    If,
     Load,
     LoopFunction,
+    Select,
     Stmt,
     Store,
     buffers_of,
+    loads,
     locate,
     map_stmt,
 )
@@ -49,8 +54,12 @@ def mark_asynchronous(func: LoopFunction) -> LoopFunction:
         return func
 
     def visit(s: Stmt) -> Stmt:
-        if isinstance(s, For) and isinstance(s.body, Block) and s.body.name in late:
-            return replace(s, hints=(*s.hints, (ASYNCHRONOUS, "")))
+        if isinstance(s, For):
+            inside = s.body
+            while isinstance(inside, If) and inside.orelse is None:
+                inside = inside.then
+            if isinstance(inside, Block) and inside.name in late:
+                return replace(s, hints=(*s.hints, (ASYNCHRONOUS, "")))
         return s
 
     return func.with_body(map_stmt(func.body, visit)) if late else func
@@ -67,8 +76,11 @@ def _late(func: LoopFunction, copies: Collection[str]) -> set[str]:
 
 
 def _copies(block: Block, scopes: dict[str, str]) -> bool:
-    """Whether a block moves elements from global to shared memory as they are."""
+    """Whether a block moves elements from global to shared memory as they are; or a constant instead."""
     if block.init is not None or not isinstance(block.body, Store) or len(block.body.writes) != 1:
         return False
     (w,) = block.body.writes
-    return isinstance(w.value, Load) and scopes[w.buffer] == SHARED and scopes[w.value.buffer] == GLOBAL
+    value = w.value
+    while isinstance(value, Select) and isinstance(value.b, Const) and not any(loads(value.cond)):
+        value = value.a
+    return isinstance(value, Load) and scopes[w.buffer] == SHARED and scopes[value.buffer] in (GLOBAL, CONST)

@@ -1,15 +1,16 @@
 """Copies that may arrive at the next barrier: marked where nobody, not even their thread, needs them yet."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
-from devices import checked_by_nvrtc, on_device
+from devices import LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang, poly
 from tilewright.build import kernel_source
 from tilewright.cost import Machine
-from tilewright.ir import ASYNCHRONOUS, Barrier, For, locate, replace_at, seq
+from tilewright.ir import ASYNCHRONOUS, CONST, Barrier, For, locate, replace_at, seq
 from tilewright.lang import ops
 from tilewright.lower import insert_barriers, mark_asynchronous
 from tilewright.plan import plan_unit
@@ -25,9 +26,19 @@ def marked(func):
     return [p.node.var for p in locate(func.body, For) if ASYNCHRONOUS in dict(p.node.hints)]
 
 
-def staged(read, n=8, steps=3):
-    """`Y[k, i] = T[read(i)]` with rows of X in shared memory, one thread an element, row after row."""
+def staged(read, n=8, steps=3, fill=None):
+    """`Y[k, i] = T[read(i)]` with rows of X in shared memory, one thread an element, row after row.
+
+    With ``fill`` in place of elements from the fifth on.
+    """
     x = lang.placeholder((steps, n), name="X")
+    if fill is not None:
+        inner = lambda k, i: lang.select(i < 5, x[k, i], fill)  # noqa: E731
+        t = lang.compute((steps, n), lambda k, i: lang.select(k + i < 12, inner(k, i), 1 - fill), name="T")
+        y = lang.compute((steps, n), lambda k, i: t[k, read(i)] * 2, name="Y")
+        s = Schedule(lang.program([x], [y])).split("Y_k", steps, names=["k_o", "k_i"])
+        s = s.compute_at("T", "k_i").set_scope("T", "shared")
+        return s.bind("k_o", "block.x").bind((s.loops("T")[-1], "Y_i"), "thread.x")
     y = lang.compute((steps, n), lambda k, i: x[k, read(i)] * 2, name="Y")
     s = Schedule(lang.program([x], [y])).split("k", steps).reorder("k_o", "k_i", "i")
     s = s.cache("X", "k_i", scope="shared", name="T")
@@ -56,6 +67,27 @@ def test_only_copies_are():
     s = s.split("Y_i", 8, names=["i_o", "i_i"]).compute_at("T", "i_o")
     s = s.set_scope("T", "shared").bind("i_o", "block.x").bind((s.loops("T")[-1], "i_i"), "thread.x")
     assert marked(s.func) == []
+
+
+@pytest.mark.parametrize("other", [0, 1], ids=["zero", "one"])
+def test_borders_arrive_as_zeros(other):
+    """What a condition leaves out is a copy as well; only zeros arrive by themselves."""
+    func = staged(lambda i: 7 - i, fill=other).func
+    (loop,) = marked(func)
+    assert loop.startswith("T_")
+    text = checked_by_nvrtc(func)
+    assert ("tw_copy_4_if(&T_[" in text) == (other == 0)
+    given = {"X": np.random.default_rng(3).standard_normal((3, 8), np.float32)}
+    want = np.where(np.arange(8) < 5, given["X"], np.float32(other))[:, ::-1] * 2
+    for language in LANGUAGES:
+        np.testing.assert_array_equal(on_device(func, language)(given)["Y"], want)
+
+
+def test_constants_are_copied_late():
+    func = staged(lambda i: 7 - i).func
+    constants = tuple(b.with_(scope=CONST) if b.name == "X" else b for b in func.buffers)
+    (loop,) = marked(replace(func, buffers=constants))
+    assert loop.startswith("T_")
 
 
 def test_products_copy_ahead():

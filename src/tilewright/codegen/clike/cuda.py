@@ -8,7 +8,7 @@ from typing import Final
 from tilewright.codegen.clike.device import DeviceSource, emit_device
 from tilewright.codegen.clike.dialect import Dialect
 from tilewright.codegen.clike.late_copies import arrive_function, copy_function
-from tilewright.codegen.clike.mma import WARP_INSTRUCTIONS, mma_function
+from tilewright.codegen.clike.mma import WARP_INSTRUCTIONS, mma_function, product_function
 from tilewright.codegen.clike.shuffles import WARP_REDUCTIONS, shuffle_function
 from tilewright.ir import LoopFunction
 
@@ -56,6 +56,7 @@ CUDA: Final = Dialect(
     copies_arrive=arrive_function,
     warp_instructions=MappingProxyType(dict.fromkeys(WARP_REDUCTIONS, shuffle_function)),
     lane_instructions=MappingProxyType(dict.fromkeys(WARP_INSTRUCTIONS, mma_function)),
+    fragments=MappingProxyType(dict.fromkeys(WARP_INSTRUCTIONS, product_function)),
 )  # fmt: skip
 
 

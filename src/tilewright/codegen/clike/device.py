@@ -51,6 +51,7 @@ from tilewright.ir import (
     locate,
     stmt_exprs,
     stmt_writes,
+    substitute,
 )
 from tilewright.support import ScheduleError
 
@@ -231,10 +232,12 @@ class _Kernel(WarpCalls):
     # -- loops ----------------------------------------------------------------------------------------------
 
     def loop(self, s: For) -> None:
+        outer, self.late = self.late, ASYNCHRONOUS in dict(s.hints)
         if s.kind.name == "thread":
             self._spread(s)
         elif s.kind.name != "vector" or not self.vector(s):
             super().loop(s)
+        self.late = outer
 
     def _spread(self, s: For) -> None:
         axis = s.kind.axis
@@ -250,11 +253,15 @@ class _Kernel(WarpCalls):
         text = number if lo == Index(0) else f"{self.index(lo)} + {number}"
         outer, self.covered = self.covered, self.covered | {axis}
         lanes = self.lanes(s, full=full)
-        with self.variable(s) as name:
-            self.writer.line(f"const {self.index_type} {name} = {text};")
-            guard = nullcontext() if full else self.writer.block(f"if ({name} < {hi})")
-            with guard:
-                self.stmt(s.body)
+        if full and s.hi - s.lo == Index(1):
+            # a number that compilers do not know is none of a register: private arrays would lie in memory
+            self.stmt(substitute(s.body, {s.var: s.lo}))
+        else:
+            with self.variable(s) as name:
+                self.writer.line(f"const {self.index_type} {name} = {text};")
+                guard = nullcontext() if full else self.writer.block(f"if ({name} < {hi})")
+                with guard:
+                    self.stmt(s.body)
         self.covered = outer
         self.lanes_again(lanes)
 

@@ -55,8 +55,10 @@ class Dialect:
     """The number of this block along an axis, ``{axis}`` being x, y or z and ``{n}`` 0, 1 or 2."""
     local_id: str = ""
     """The number of this thread within its block."""
-    copy_later: Callable[[Helpers, int], str] | None = None
-    """Gives the function that begins a copy of 4, 8 or 16 bytes to shared memory."""
+    copy_later: Callable[[Helpers, int, bool], str] | None = None
+    """Gives the function that begins a copy of 4, 8 or 16 bytes to shared memory; with ``True`` also told
+    whether to, and otherwise zeros arrive there.
+    """
     copies_arrive: Callable[[Helpers], str] | None = None
     """Gives the function that a thread waits by for its copies."""
     atomics: Mapping[tuple[str, int], str] = field(default_factory=lambda: MappingProxyType({}))
@@ -67,6 +69,8 @@ class Dialect:
     """
     lane_instructions: Mapping[str, LaneFunction] = field(default_factory=lambda: MappingProxyType({}))
     """What they do together and each for its own results; given are also the factors read by words."""
+    fragments: Mapping[str, WarpFunction] = field(default_factory=lambda: MappingProxyType({}))
+    """Those of them that also take factors that a warp has brought into registers before."""
     vectors: bool = False
     """Whether types such as ``float4`` are the language's own; otherwise they are structures."""
 

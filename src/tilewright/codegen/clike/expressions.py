@@ -36,7 +36,9 @@ from tilewright.ir import (
     Select,
     Unary,
     children,
+    prove_ge0,
     shared_nodes,
+    simplify,
 )
 from tilewright.support import InternalError
 
@@ -320,8 +322,45 @@ class Expressions(Indices):
 
     # -- selections -----------------------------------------------------------------------------------------
 
+    def guarded(self, e: Expr) -> tuple[list[Expr], Expr, Const | None]:
+        """The conditions of nested selections that all give one constant where theirs does not hold.
+
+        Then what they guard, and that constant. Beyond the first, conditions are such as may be evaluated at
+        any time; those that always hold are left out.
+        """
+        conds: list[Expr] = []
+        other: Const | None = None
+        while isinstance(e, Select) and isinstance(e.b, Const):
+            if not self._always(e.cond):
+                if other is not None and (not self._alike(other, e.b) or not self._is_pure(e.cond)):
+                    break
+                other = e.b
+                conds.append(e.cond)
+            e = e.a
+        return conds, e, other
+
+    def _alike(self, a: Const, b: Const) -> bool:
+        """Whether two constants are the same, the signs of zeros as well."""
+        return self.literal(a.value, a.dtype) == self.literal(b.value, b.dtype)
+
+    def _always(self, cond: Expr) -> bool:
+        """Whether a condition on an index holds in the ranges that are known."""
+        if not isinstance(cond, Compare) or cond.op != "ge" or not isinstance(cond.a, OfIndex):
+            return False
+        if not isinstance(cond.b, Const) or cond.b.value != 0:
+            return False
+        return prove_ge0(simplify(cond.a.index, self.env), self.env)
+
     def _select(self, e: Select) -> str:
-        cond = self.value(e.cond)
+        conds, inner, other = self.guarded(e)
+        if other is None and inner is not e:
+            return self.value(inner)
+        if other is not None and conds != [e.cond]:
+            # all at once: a branch for each would keep compilers from loading for several at a time
+            cond = f"({' & '.join(self.value(each) for each in conds)})"
+            e = Select(conds[0], inner, other)
+        else:
+            cond = self.value(e.cond)
         self._hoist((e.a, e.b))
         sides: list[tuple[str, list[str]]] = []
         for side in (e.a, e.b):

@@ -7,17 +7,27 @@ is asked here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from tilewright.codegen.clike.dialect import Dialect
 from tilewright.codegen.clike.helpers import Helpers
 from tilewright.codegen.clike.launches import AXES, Grid, leaves
-from tilewright.codegen.clike.mma import GROUP, LANES, WARP_INSTRUCTIONS
+from tilewright.codegen.clike.mma import (
+    GROUP,
+    LANES,
+    ROW_BYTES,
+    WARP_INSTRUCTIONS,
+    Way,
+    fragment_function,
+)
+from tilewright.codegen.clike.statements import constant_extent, is_unrolled
 from tilewright.codegen.clike.wide import WideAccesses
 from tilewright.codegen.clike.writer import Writer
 from tilewright.ir import (
+    ZERO,
     Along,
     Exec,
     For,
@@ -89,6 +99,8 @@ class WarpCalls(WideAccesses):
 
     def loop(self, s: For) -> None:
         """Write a loop, and mind which lanes repeat it how often."""
+        if self._tile(s):
+            return
         outer = self._lane
         if self._lane in s.lo.vars | s.hi.vars:
             self._lane = ""
@@ -136,6 +148,17 @@ class WarpCalls(WideAccesses):
 
     def _by_lanes(self, s: Exec) -> None:
         """An instruction of a matrix unit: each lane of a warp names its share of the results."""
+        total, left, right = self._operands(s)
+        words = tuple(self._way(s, n, matrix) in ("rows", "words") for n, matrix in enumerate((left, right)))
+        packed = WARP_INSTRUCTIONS[s.instr].packed
+        function = self.dialect.lane_instructions[s.instr](
+            self.helpers, s.instr, words[0] and packed > 1, words[1] and packed > 1
+        )
+        pieces = [piece for m in (total, left, right) for piece in (m.pointer, *map(str, m.strides))]
+        self.writer.line(f"{function}({', '.join(pieces)});")
+
+    def _operands(self, s: Exec) -> tuple[_Matrix, _Matrix, _Matrix]:
+        """The result's share, and both factors of the warp."""
         if not self._lane:
             raise ScheduleError(
                 f"{self.symbol}: {s.instr} is done by the threads of a warp together: it stands in a loop "
@@ -145,20 +168,80 @@ class WarpCalls(WideAccesses):
             )
         lane = var(self._lane)
         result, a, b = s.windows
-        total = self._matrix(s, result, along=lane * 0, private=True)
-        left = self._matrix(s, a, along=floordiv(lane, LANES), unit=GROUP)
-        right = self._matrix(s, b, along=mod(lane, LANES) * 2)
-        packed = WARP_INSTRUCTIONS[s.instr].packed
-        words = tuple(
-            step == 1 and packed > 1 and far % packed == 0 and _divides(packed, matrix.offset)
-            for matrix, step, far in (
-                (left, left.strides[1], left.strides[0]),
-                (right, right.strides[0], right.strides[1]),
-            )
+        return (
+            self._matrix(s, result, along=lane * 0, private=True),
+            self._matrix(s, a, along=floordiv(lane, LANES), unit=GROUP),
+            self._matrix(s, b, along=mod(lane, LANES) * 2),
         )
-        function = self.dialect.lane_instructions[s.instr](self.helpers, s.instr, words[0], words[1])
-        pieces = [piece for m in (total, left, right) for piece in (m.pointer, *map(str, m.strides))]
-        self.writer.line(f"{function}({', '.join(pieces)});")
+
+    def _way(self, s: Exec, factor: int, matrix: _Matrix) -> Way:
+        """How a fragment of a factor is read."""
+        packed = WARP_INSTRUCTIONS[s.instr].packed
+        row = ROW_BYTES // (4 // packed)
+        # of the second factor the first stride is that along the sums
+        step, far = matrix.strides[1 - factor], matrix.strides[factor]
+        shared = s.windows[1 + factor].buffer in self.shared
+        if shared and step == 1 and far % row == 0 and _divides(row, matrix.offset):
+            return "rows"
+        if (
+            shared
+            and factor
+            and packed == 2
+            and far == 1
+            and step % row == 0
+            and _divides(row, matrix.offset)
+        ):
+            return "turned"
+        if step == 1 and packed > 1 and far % packed == 0 and _divides(packed, matrix.offset):
+            return "words"
+        return "elements"
+
+    def _tile(self, s: For) -> bool:
+        """Write the products of a warp's tile, the fragments of its rows and of its columns first.
+
+        Only where loops over rows and columns, both written out, are around an instruction.
+        """
+        inner = s.body
+        if not isinstance(inner, For) or not isinstance(inner.body, Exec) or not self._lane:
+            return False
+        call, loops = inner.body, (s, inner)
+        product = self.dialect.fragments.get(call.instr)
+        counts = [constant_extent(loop) or 0 for loop in loops]
+        written = [loop.kind.name == "unroll" and loop.lo == ZERO and loop.step == 1 for loop in loops]
+        if product is None or not all(written) or [is_unrolled(loop) for loop in loops] != counts:
+            return False
+        with self.variable(s), self.variable(inner):
+            _, *factors = self._operands(call)
+            apart = inner.var not in factors[0].offset.vars and s.var not in factors[1].offset.vars
+            ways = [self._way(call, n, matrix) for n, matrix in enumerate(factors)]
+        if not apart or not {"rows", "turned"} & set(ways):
+            return False
+        names = [self.writer.name(f"{call.windows[n].buffer}_fragments") for n in (1, 2)]
+        for factor, (loop, n, name, way) in enumerate(zip(loops, counts, names, ways, strict=True)):
+            size = (4, 2)[factor]
+            self.writer.line(f"unsigned int {name}[{n * size}];")
+            function = fragment_function(self.helpers, call.instr, factor, way)
+            other = (inner, s)[factor]
+            with self._repeated(loop) as number, self.variable(other):
+                matrix = self._operands(call)[1 + factor]
+                pieces = [f"{name} + {number} * {size}", matrix.pointer, *map(str, matrix.strides)]
+                self.writer.line(f"{function}({', '.join(pieces)});")
+        with self._repeated(s) as row, self._repeated(inner) as column:
+            total = self._operands(call)[0]
+            pieces = [total.pointer, *map(str, total.strides)]
+            pieces += [f"{names[0]} + {row} * 4", f"{names[1]} + {column} * 2"]
+            self.writer.line(f"{product(self.helpers, call.instr)}({', '.join(pieces)});")
+        return True
+
+    @contextmanager
+    def _repeated(self, s: For) -> Iterator[str]:
+        """A loop that is written out around what is written inside; its variable."""
+        for line in self.pragmas(s):
+            self.writer.line(line)
+        with self.variable(s) as name:
+            hi = self.index(s.hi)
+            with self.writer.block(f"for ({self.index_type} {name} = 0; {name} < {hi}; ++{name})"):
+                yield name
 
     def _matrix(
         self, s: Exec, w: Window, *, along: Index | None, unit: int = 1, private: bool = False

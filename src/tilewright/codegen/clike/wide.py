@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from math import gcd
@@ -16,6 +17,7 @@ from tilewright.codegen.clike.writer import Writer
 from tilewright.ir import (
     ASYNCHRONOUS,
     Condition,
+    Const,
     Expr,
     For,
     If,
@@ -43,6 +45,8 @@ class WideAccesses(Statements):
         super().__init__(dialect, helpers, writer, wide=wide)
         self.private: set[str] = set()
         self.shared: set[str] = set()
+        self.late = False
+        """Whether what is stored may arrive at the next barrier."""
 
     def vector(self, s: For) -> bool:
         """Write a vector loop as wide accesses, if it is stores of elements that lie together."""
@@ -73,6 +77,8 @@ class WideAccesses(Statements):
 
     def _by_cases(self, part: Store, s: For, lanes: int) -> None:
         """Write a store of many elements; conditions that all of them share become branches."""
+        if self._later(part, s, lanes):
+            return
         (w,) = part.writes
         cond = w.value.cond if isinstance(w.value, Select) else None
         if cond is None or s.var in cond.vars:
@@ -123,27 +129,53 @@ class WideAccesses(Statements):
         )
 
     def _later(self, part: Store, s: For, lanes: int) -> bool:
-        """Write a copy to shared memory that arrives at the next barrier, where the hint allows that."""
+        """Write copies to shared memory that arrive at the next barrier, where the hint allows that.
+
+        One copy of many elements where they lie together in both, or one of each.
+        """
         (w,) = part.writes
-        copy, value, dtype = self.dialect.copy_later, w.value, self.place(w.buffer).buffer.dtype
-        if copy is None or ASYNCHRONOUS not in dict(s.hints) or not isinstance(value, Load):
+        dtype = self.place(w.buffer).buffer.dtype
+        if ASYNCHRONOUS not in dict(s.hints):
+            return False
+        with self.statement(stmt_exprs(part)):
+            conds, value, _ = self.guarded(w.value)
+        if not isinstance(value, Load) or any(s.var in cond.vars for cond in conds):
             return False
         pieces = self._pieces(lanes, dtype.bytes)
-        if not pieces or pieces[0] * dtype.bytes not in SIZES or value.dtype != dtype:
+        wide = bool(pieces) and self._together(part, s, lanes)
+        wide = wide and self._aligned(value.buffer, value.indices, s, lanes)
+        width = pieces[0] if wide else 1
+        begun = [self._begin(part, width, {s.var: Index(s.lo.const + at)}) for at in range(0, lanes, width)]
+        return all(begun)
+
+    def _begin(self, part: Store, width: int, at: Mapping[str, Index]) -> bool:
+        """Write one copy of ``width`` elements that arrives later; not if there is none of so many bytes."""
+        (w,) = part.writes
+        copy, dtype = self.dialect.copy_later, self.place(w.buffer).buffer.dtype
+        if copy is None or width * dtype.bytes not in SIZES:
             return False
-        if not (self._together(part, s, lanes) and self._aligned(value.buffer, value.indices, s, lanes)):
-            return False
-        function = copy(self.helpers, pieces[0] * dtype.bytes)
-        for n in range(len(pieces)):
-            at = s.lo.const + n * pieces[0]
-            target = self.element(w.buffer, _at(w.indices, s.var, at))
-            source = self.element(value.buffer, _at(value.indices, s.var, at))
-            self.writer.line(f"{function}(&{target}, &{source});")
+        one = substitute(part, at)
+        assert isinstance(one, Store)  # as it was
+        (w,) = one.writes
+        with self.statement(stmt_exprs(one)):
+            conds, value, other = self.guarded(w.value)
+            if not isinstance(value, Load) or value.dtype != dtype or w.buffer not in self.shared:
+                return False
+            if other is not None and not _is_zero(other):
+                return False
+            target, source = self.element(w.buffer, w.indices), self.element(value.buffer, value.indices)
+            guard = f", {' & '.join(map(self.value, conds))}" if conds else ""
+            self.writer.line(
+                f"{copy(self.helpers, width * dtype.bytes, bool(conds))}(&{target}, &{source}{guard});"
+            )
         return True
 
+    def store(self, s: Store) -> None:
+        """Write a store; a copy that may arrive later is begun where the language can."""
+        if not (self.late and len(s.writes) == 1 and self._begin(s, 1, {})):
+            super().store(s)
+
     def _wide(self, part: Store, s: For, lanes: int) -> None:
-        if self._later(part, s, lanes):
-            return
         (w,) = part.writes
         place = self.place(w.buffer)
         known: dict[Load, str] = {}
@@ -222,6 +254,11 @@ def _certain(e: Expr) -> Iterator[Load]:
         yield e
     for child in (e.cond,) if isinstance(e, Select) else children(e):
         yield from _certain(child)
+
+
+def _is_zero(e: Const) -> bool:
+    """Whether all bits of a constant are zero."""
+    return e.value == 0 and math.copysign(1, e.value) > 0
 
 
 def _at(indices: tuple[Index, ...], name: str, value: int) -> tuple[Index, ...]:

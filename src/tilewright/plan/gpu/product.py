@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from tilewright.cost import ACCESS_ELEMENTS, ProductSize, ProductTiles, product_seconds
-from tilewright.ir import Program, Stage, Store, stmt_loads
+from tilewright.cost import (
+    ACCESS_ELEMENTS,
+    LATE_BYTES,
+    LATE_COPIES,
+    ProductSize,
+    ProductTiles,
+    product_seconds,
+)
+from tilewright.ir import Load, Program, Stage, Store, stmt_loads
 from tilewright.plan.gpu.lanes import widest
 from tilewright.plan.gpu.product_nest import ProductNest, schedule_product
 from tilewright.plan.rule import Context, Rule
@@ -27,6 +34,8 @@ THREAD_TILES: Final = ((1, 4), (2, 2), (2, 4), (4, 2), (4, 4), (4, 8), (8, 4), (
 GROUPS: Final = (1, 2, 4, 8)
 #: Slices of the operands in shared memory: the one in use, and those that are copied ahead.
 STAGES: Final = (1, 2, 3)
+#: Slices that are enough where copies arrive before the next step.
+AHEAD: Final = 2
 #: Threads of a block: at least a warp, at most what leaves registers for tiles.
 MOST_THREADS: Final = 512
 
@@ -53,7 +62,14 @@ class GpuProductRule(Rule[ProductProblem, ProductTiles]):
             return None
         a, b, product = made
         nest = nest_of(program, program.stage(root), a, b, product)
-        return None if nest is None else ProductProblem(context, nest, size_of(program, nest, a, b))
+        if nest is None:
+            return None
+        size = size_of(program, nest, a, b)
+        if LATE_COPIES in context.machine.gpu.features and size.element == LATE_BYTES:
+            # what is stored across is copied element by element: neighbours by neighbouring threads, so that
+            # they come from one line and go to different banks
+            nest = replace(nest, copy_a=_single(nest.copy_a), copy_b=_single(nest.copy_b))
+        return ProductProblem(context, nest, size)
 
     def default(self, problem: ProductProblem) -> ProductTiles:
         """The tiles with the fewest seconds by the model."""
@@ -116,8 +132,10 @@ def refusal(size: ProductSize, tiles: ProductTiles, target: GpuTarget) -> str:
 @lru_cache(maxsize=4096)
 def best_tiles(size: ProductSize, target: GpuTarget) -> tuple[ProductTiles, float]:
     """The tiles of a product with the fewest seconds by the model, and these."""
+    # of equals with what is copied ahead: it hides waiting that the model does not know
     best = min(
-        _candidates(size, target), key=lambda tiles: (product_seconds(size, tiles, target), str(tiles))
+        _candidates(size, target),
+        key=lambda tiles: (product_seconds(size, tiles, target), tiles.stages != AHEAD, str(tiles)),
     )
     return best, product_seconds(size, best, target)
 
@@ -182,6 +200,11 @@ def nest_of(program: Program, root: Stage, a: Stage, b: Stage, product: Stage) -
     )
 
 
+def _single(copy: tuple[str, int]) -> tuple[str, int]:
+    axis, width = copy
+    return (axis, 1) if axis == "k" else (axis, width)
+
+
 def _reads(program: Program, stage: Stage, axis: str) -> bool:
     return any(axis in ld.vars for ld in stmt_loads(stage.body))
 
@@ -207,4 +230,11 @@ def size_of(program: Program, nest: ProductNest, a: Stage, b: Stage) -> ProductS
         k,
         program.buffer(a.writes[0]).dtype.bytes,
         nbytes,
+        (over_windows(stmt_loads(a.body), {"k"}), over_windows(stmt_loads(b.body), {"k"})),
     )
+
+
+def over_windows(reads: Iterable[Load], sums: Collection[str]) -> bool:
+    """Whether a place that is read moves along sums and along results at once."""
+    indices = [index for ld in reads for index in ld.indices]
+    return any(not index.vars.isdisjoint(sums) and not index.vars <= set(sums) for index in indices)

@@ -16,6 +16,9 @@ from tilewright.schedule import Schedule
 
 #: Rounds of a copy that are under way at once: each holds a register or four until it is stored.
 MOST_ROUNDS: Final = 4
+#: Multiply-adds of a thread that are written out: next operands are read meanwhile. NVRTC does so by itself
+#: for 4x4 and 4x8 results; for 8x8 it repeats a loop for each term (sm_90: 77 instructions for 64).
+WRITTEN_OUT: Final = 256
 #: Threads of a block that begins sums.
 BEGUN_THREADS: Final = 128
 
@@ -63,6 +66,9 @@ def schedule_product(s: Schedule, nest: ProductNest, plan: ProductTiles) -> Sche
         rows.append(f"{name}_ty")
         columns.append(f"{name}_tx")
     s = s.bind(tuple(rows), "thread.y").bind(tuple(columns), "thread.x")
+    terms = min(plan.depth, WRITTEN_OUT // (plan.thread_rows * plan.thread_columns))
+    if terms > 1:
+        s = s.annotate(f"{p}_k_i", "unroll", str(terms))
     for name, (axis, width) in ((nest.a, nest.copy_a), (nest.b, nest.copy_b)):
         if axis == "k":
             # elements that lie together are stored apart: a row's length decides into which banks

@@ -8,10 +8,10 @@ from typing import Final
 
 from tilewright.analysis import Roles, pointwise_reader, roles_of
 from tilewright.cost import ProductSize
-from tilewright.ir import Program, Stage, stmt_loads
+from tilewright.ir import Program, Stage, loads, stmt_loads
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.gpu.matrix import best_warps, depth_of, unit_of
-from tilewright.plan.gpu.product import MULTIPLES, best_tiles
+from tilewright.plan.gpu.product import MULTIPLES, best_tiles, over_windows
 from tilewright.plan.gpu.updates import joined_at_once
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
@@ -56,7 +56,9 @@ def product_size(program: Program, stage: Stage, target: GpuTarget, parts: int =
     multiple = MULTIPLES[2] if unit is None else depth_of(unit)
     element = roles.a.dtype.bytes if unit is None else unit.operands[1].dtype.bytes
     filled = -(-sums // parts // multiple) * multiple
-    return ProductSize(batch * parts, rows, columns, filled, element, nbytes)
+    summed = {it.name for it in stage.iters if it.kind == "red"}
+    windows = tuple(over_windows(loads(factor), summed) for factor in (roles.a, roles.b))
+    return ProductSize(batch * parts, rows, columns, filled, element, nbytes, (windows[0], windows[1]))
 
 
 def least_seconds(program: Program, stage: Stage, target: GpuTarget, parts: int = 1) -> float:

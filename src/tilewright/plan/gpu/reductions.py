@@ -6,7 +6,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import flat_index
-from tilewright.cost import LAUNCH_SECONDS
+from tilewright.cost import nest_seconds
 from tilewright.ir import Program, Stage, stmt_loads
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.gpu.product import MULTIPLES
@@ -30,6 +30,8 @@ SHARED_ROW: Final = 8192
 BLOCK_SHARE: Final = 2048
 #: Parts of the sums of a product that are tried.
 SPLITS: Final = (2, 4, 8, 16, 32)
+#: Threads of a block that joins them.
+JOINERS: Final = 128
 
 
 def split_reductions(s: Schedule, target: GpuTarget) -> tuple[Schedule, frozenset[str]]:
@@ -78,9 +80,17 @@ def _split_product(s: Schedule, stage: Stage, target: GpuTarget) -> Schedule:
     for parts in SPLITS:
         if length % parts or size.sums // parts < MULTIPLES[2]:
             continue
-        nbytes = parts * size.batch * size.rows * size.columns * result
-        joined = 2 * nbytes / (target.level("memory").bandwidth * target.units) / (target.clock_hz or 1e9)
-        seconds = least_seconds(program, stage, target, parts) + joined + LAUNCH_SECONDS
+        results = size.batch * size.rows * size.columns
+        joined = nest_seconds(
+            target,
+            blocks=-(-results // JOINERS),
+            threads=JOINERS,
+            turns=parts,
+            access_bytes=result,
+            # each part is written and read again
+            nbytes=2 * parts * results * result,
+        )
+        seconds = least_seconds(program, stage, target, parts) + joined
         if seconds < least:
             least, best = seconds, parts
     return s if best == 1 else s.rfactor(stage.name, axis.name, length // best, name=f"{stage.name}_parts")

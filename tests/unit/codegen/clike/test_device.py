@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from devices import HAVE_NVRTC, LANGUAGES, checked_by_nvrtc, on_device
+from tilewright import lang
 from tilewright.build import kernel_source
 from tilewright.codegen import emit_kernels
 from tilewright.ir import parse_function, run_function
+from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError, TargetError
 
 RNG = np.random.default_rng(11)
@@ -99,6 +101,44 @@ for b in thread("block.x", 3):
                 y[b, u] = s[7 - u] + s[u]
             z[b] = s[3]
 """, "x = f32[3, 8]\ny = f32[3, 5]\nz = f32[3]", outputs="y, z"))  # fmt: skip
+
+
+def test_the_only_block_along_an_axis_is_a_number():
+    """Of a private array whose elements a block's number says, compilers would keep none in registers."""
+    func = function(
+        """
+for b in thread("block.x", 1):
+    for t in thread("thread.x", 8):
+        with alloc(f32[4], scope="register") as acc:
+            with seq:
+                for z in unroll(4):
+                    acc[b*4 + z] = x[t, z] * f32(2.0)
+                for z in unroll(4):
+                    y[t, z] = acc[b*4 + z]
+""",
+        "x = f32[8, 4]\ny = f32[8, 4]",
+    )
+    check(func)
+    assert "blockIdx" not in kernel_source(func, "cuda").text
+
+
+def test_nested_guards_are_one():
+    """Loads under several conditions: one selection, so that several loads are under way at once."""
+    x = lang.placeholder((9, 9), name="X")
+    y = lang.compute(
+        (12, 12),
+        lambda i, j: lang.select(
+            i >= 1, lang.select(i < 10, lang.select(j >= 1, lang.select(j < 10, x[i - 1, j - 1], 0), 0), 0), 0
+        ),
+        name="Y",
+    )
+    s = Schedule(lang.program([x], [y])).bind("i", "block.x").bind("j", "thread.x")
+    text = kernel_source(s.func, "cuda").text
+    assert text.count(" ? ") == 1 and text.count(" & ") == 3
+    given = {"X": RNG.standard_normal((9, 9)).astype(np.float32)}
+    want = np.pad(given["X"], ((1, 2), (1, 2)))
+    for language in LANGUAGES:
+        np.testing.assert_array_equal(on_device(s.func, language)(given)["Y"], want)
 
 
 def test_host_loops_and_workspace_are_launches():

@@ -1,5 +1,7 @@
 """Products by matrix units: right on the interpreter, compiled by NVRTC, refused where no warp does them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from devices import LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
 from tilewright.build import kernel_source
 from tilewright.codegen import emit_kernels
+from tilewright.cost import Machine, WarpTiles
 from tilewright.ir import (
     F16,
     F32,
@@ -35,6 +38,7 @@ from tilewright.ir import (
     var,
 )
 from tilewright.lower import insert_barriers
+from tilewright.plan import build_unit, plan_unit
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError, assert_close
 from tilewright.target import A100, INTERPRETED, V100
@@ -192,3 +196,41 @@ def test_a_reduction_of_a_warp_stands_outside_of_its_threads(threads):
     func = LoopFunction("f", (), given, ("c", "d"), block, inouts=("c",))
     with pytest.raises(ScheduleError, match="is done by a whole warp: it stands outside of loops"):
         emit_kernels(func, "cuda")
+
+
+@pytest.mark.parametrize("kind", KINDS[:4], ids=lambda kind: kind[0])
+@pytest.mark.parametrize("turned", [False, True], ids=["rows", "columns"])
+def test_fragments_of_a_tile_come_first(kind, turned):
+    """Each fragment of a warp's tile is read once; by rows of 16 bytes where they lie so, or turned."""
+    name, first, second, total, depth = kind
+    m, n, k = 32, 16, 4 * depth
+    a = lang.placeholder((m, k), first, name="A")
+    b = lang.placeholder((n, k) if turned else (k, n), second, name="B")
+    r = lang.reduce_axis(k, "k")
+    factor = lang.tf32 if first == "f32" else (lambda e: lang.cast(e, total))
+    c = lang.compute(
+        (m, n),
+        lambda i, j: lang.sum(factor(a[i, r]) * factor(b[j, r] if turned else b[r, j]), axis=r),
+        name="C",
+    )
+    program = lang.program([a, b], [c], name="product")
+    plan = plan_unit(program, Machine(A100, 1)).plan
+    tiles = WarpTiles(32, 16, depth, 32, 16, 2)
+    nests = tuple(replace(nest, plan=tiles) for nest in plan.nests)
+    s = build_unit(program, replace(plan, nests=nests), Machine(A100, 1))
+    text = checked_by_nvrtc(s.func, registers=128)
+    body = text.partition("__global__")[2]
+    bytes_of_second = dtype_of(second).bytes
+    way = "rows" if turned else "turned" if bytes_of_second == 2 else "elements"
+    assert body.count(f"tw_{name}_a_rows(") == 1 and body.count(f"tw_{name}_b_{way}(") == 1
+    assert body.count(f"tw_{name}_fragments(") == 1 and "_wa(" not in body
+    assert f".x2{'.trans' if way == 'turned' else ''}.shared" in text or way == "elements"
+    rng = np.random.default_rng(7)
+    given = {
+        x.name: rng.integers(-3, 4, [e.as_int() for e in x.shape]).astype(x.dtype.numpy)
+        for x in program.inputs
+    }
+    wide = {key: array.astype(np.float64) for key, array in given.items()}
+    want = wide["A"] @ (wide["B"].T if turned else wide["B"])
+    for language in LANGUAGES:
+        np.testing.assert_array_equal(on_device(s.func, language)(given)["C"], want)

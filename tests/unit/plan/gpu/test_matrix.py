@@ -112,9 +112,10 @@ def test_registers_are_bounded_and_never_spilled(dtype, turned, target):
     planned = plan_unit(product(1024, 768, 512, dtype, turned=turned), Machine(target, 1))
     tiles = tiles_of(planned)
     text = checked_by_nvrtc(planned.schedule.func, registers=MOST_REGISTERS)
-    # slices that are copied ahead take no registers, and words of factors are read at once
+    # slices that are copied ahead take no registers, and fragments of factors are read at once
     assert tiles.stages == 1 or "tw_copy_16(&" in text
-    assert ("_wa" in text) == (dtype != "f32")
+    assert "_a_rows(" in text and ("ldmatrix.sync.aligned.m8n8.x2" in text) == (dtype in ("f16", "bf16"))
+    assert ("_b_turned(" in text) == (dtype == "f16") and ("_b_rows(" in text) == turned
 
 
 def test_every_point_of_the_space_is_right():

@@ -6,10 +6,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from devices import LANGUAGES, checked_by_nvrtc, on_device
+from devices import HAVE_NVRTC, LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
 from tilewright.build import kernel_source
-from tilewright.cost import Machine, ProductTiles, occupancy
+from tilewright.codegen import compile_cuda
+from tilewright.cost import SCHEDULERS, Machine, ProductTiles, occupancy
 from tilewright.ir import run_program
 from tilewright.lang import ops
 from tilewright.lower import insert_barriers
@@ -99,6 +100,33 @@ def test_convolutions_are_products(program):
     compare(program, planned.schedule, LANGUAGES)
 
 
+def test_borders_are_copied_without_waiting():
+    """Zeros arrive where a window is outside; nothing waits for an element, and sums stay in registers."""
+    program = conv(64, 9, 24, 3, padding=1)
+    planned = plan_unit(program, Machine(H200, 1))
+    assert not planned.schedule.notes
+    text = checked_by_nvrtc(planned.schedule.func)
+    body = text.partition("__global__")[2]
+    assert "tw_copy_4_if(&" in body and "? X_[" not in body
+    if HAVE_NVRTC:
+        assert not any(used.stack for used in compile_cuda(text, "sm_90").resources.values())
+    compare(program, planned.schedule, LANGUAGES)
+
+
+def test_convolutions_with_few_tiles_share_sums():
+    program = conv(512, 7, 512, 3, padding=1)
+    planned = plan_unit(program, Machine(H200, 1))
+    (tiles,) = [nest.plan for nest in planned.plan.nests if nest.rule == "gpu_product"]
+    (split,) = [step for step in planned.plan.rewrites.steps if step.primitive == "rfactor"]
+    assert split.args[0] == "conv"
+    first, *_ = kernel_source(planned.schedule.func, "cuda").kernels
+    blocks = [extent.as_int() for extent in first.grid.blocks]
+    assert np.prod(blocks) * tiles.threads >= H200.units * H200.warp * SCHEDULERS
+    text = checked_by_nvrtc(planned.schedule.func, registers=168)
+    if HAVE_NVRTC:
+        assert not any(used.stack for used in compile_cuda(text, "sm_90").resources.values())
+
+
 def test_groups_are_elements():
     program = conv(12, 7, 8, 3, groups=4, padding=1)
     planned = plan_unit(program, Machine(POCL, 1))
@@ -118,13 +146,14 @@ def test_long_sums_of_few_results_are_split():
 
 
 def test_copies_and_results_are_wide_where_elements_lie_together():
-    text = kernel_source(plan_unit(product(256, 256, 256), Machine(H200, 1)).schedule.func, "cuda").text
+    text = kernel_source(plan_unit(product(1024, 1024, 1024), Machine(H200, 1)).schedule.func, "cuda").text
     lines = text.splitlines()
-    assert any("const tw_f32x4 v_" in line and "&A_[" in line for line in lines)
+    # the first factor lies along the sums and is stored across: elements, none of which is waited for
+    assert any("tw_copy_4(&" in line and "&A_[" in line for line in lines)
     assert any("tw_copy_16(&" in line and "&B_[" in line for line in lines)
     assert any("tw_f32x" in line and "&Y_[" in line for line in lines)
     odd = kernel_source(plan_unit(product(255, 253, 251), Machine(H200, 1)).schedule.func, "cuda").text
-    assert "&A_[" not in odd and "&B_[" not in odd
+    assert "tw_copy_4" in odd and "tw_copy_16" not in odd and "tw_f32x" not in odd
 
 
 @pytest.mark.parametrize("target", [A100, H200], ids=lambda x: x.name)
@@ -175,7 +204,8 @@ def test_tiles_that_do_not_fit_are_refused():
     [("i32", A100, "gpu_product"), ("i8", A100, "gpu_matrix"), ("i32", POCL, "gpu_product")],
 )
 def test_parts_of_sums_of_integers_are_joined_at_once(dtype, target, rule):
-    m, n, count = 19, 37, 4096
+    # one tile on a device of two units, which more would keep busy
+    m, n, count = (11, 13, 4096) if target == POCL else (19, 37, 4096)
     a, b = lang.placeholder((m, count), dtype, name="A"), lang.placeholder((count, n), dtype, name="B")
     k = lang.reduce_axis(count, "k")
 
