@@ -1,4 +1,4 @@
-"""Loops whose lengths data decide ask ahead for what they stream: same results, arrays beyond the caches alone."""
+"""Loops whose lengths data decide ask ahead for what they stream, arrays beyond the caches alone."""
 
 import numpy as np
 import pytest
