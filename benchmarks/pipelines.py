@@ -45,6 +45,8 @@ from tilewright.tune import Budget, Database, tune_task
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "pipelines"))
 
+from halide_camera import camera_pipeline
+
 import bilateral_grid
 import interpolate
 import local_laplacian
@@ -409,6 +411,9 @@ class Halide:
         colour[x, y, c] = whole[x, y] * (image[x, y, c] + eps) / (gray[x, y] + eps)
         return colour
 
+    def camera_pipe(self, raw: Any, tones: Any, shape: tuple[int, ...]) -> Any:
+        return camera_pipeline(self.hl, raw, tones)
+
     def blur(self, image: Any, shape: tuple[int, ...]) -> Any:
         hl = self.hl
         x, y = hl.Var("x"), hl.Var("y")
@@ -431,7 +436,7 @@ def dtype_of(f: Any) -> str:
 IN_HALIDE = (
     "harris", "unsharp", "stencil_chain", "max_filter", "nl_means", "iir_blur", "matmul", "conv_layer",
     "bilateral_grid", "histogram_equalization", "interpolate", "depthwise_separable", "local_laplacian",
-    "blur", "chain8",
+    "blur", "chain8", "camera_pipe",
 )  # fmt: skip
 
 

@@ -13,13 +13,12 @@ nests as C by ``gcc -O3`` and by ``clang -O3`` with Polly, where these are there
 ``libpolly-14-dev``). Polly's own matrix products are off, since with threads their results are wrong.
 ``ratio`` is the time of the faster of these over ours. Arrays are restored before each run, which is not
 timed; results are compared. ``pipelines``: the six applications of PolyMage, under the default plan, the
-strategy's by its model alone, as C, stage by stage, by gcc on one thread, and in Halide (``pip install
-halide==21.0.0``; all but the camera pipeline) under each of its autoschedulers, each peer in a child that
-is ended after ``--ended`` seconds. ``compile``: seconds from a
-program to code for chains of stencils and a pyramid, beside isl's schedulers. ``variants``: products whose
-loops are written in other orders. ``equake``: loops around a sparse product, which gcc compiles for both.
-Times are the least of all turns, in milliseconds; on a shared machine
-run it under ``chrt -f 10``.
+strategy's by its model alone, that written by hand where there is one, as C, stage by stage, by gcc on one
+thread, and in Halide (``pip install halide==21.0.0``) under each of its autoschedulers, each peer in a child
+that is ended after ``--ended`` seconds. ``compile``: seconds from a program to code for chains of stencils
+and a pyramid, beside isl's schedulers. ``variants``: products whose loops are written in other orders.
+``equake``: loops around a sparse product, which gcc compiles for both. Times are the least of all turns, in
+milliseconds; on a shared machine run it under ``chrt -f 10``.
 """
 
 import argparse

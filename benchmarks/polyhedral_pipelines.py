@@ -4,7 +4,7 @@
 
 runs one piece, which is what :func:`pipelines` starts in a child with a limit: an application under the
 default plan and under one peer, in turns. The peer is ``C``, then also under the strategy's plan by its model
-alone, or one of Halide's autoschedulers, some of which do not end, or end the process.
+alone and that by hand, or one of Halide's autoschedulers, some of which do not end, or end the process.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def pipelines(
                 row[f"{at}_error"] = piece["error"]
                 continue
             row["size"] = piece["size"]
-            row |= {k: piece[k] for k in ("polyhedral", "fault") if k in piece}
+            row |= {k: piece[k] for k in ("polyhedral", "hand", "fault") if k in piece}
             row[at] = piece[at]
             # of several pieces the default of the fastest
             row["default"] = min(piece["default"], row.get("default", piece["default"]))
@@ -113,6 +113,8 @@ def piece(
             assert strategy is not None
             found = best_by_model(strategy, Task(program, machine), count=2).schedule
             made |= {"polyhedral": _prepared(found, arrays, threads)}
+            if app.schedule is not None:
+                made |= {"hand": _prepared(app.schedule(program), arrays, threads)}
             by_gcc = _by_gcc(program, arrays, Path(folder))
             made |= {C: by_gcc} if by_gcc is not None else {}
         else:

@@ -175,6 +175,8 @@ class Accesses(Indices):
         buf = st.buffers[ld.buffer]
         if isinstance(buf, RegisterBuffer):
             return self._load_register(buf, ld.indices)
+        if ld.buffer in st.unchanging:
+            return b.load_unchanging(buf.pointer, buf.buffer.dtype)
         access = self._access(buf, ld.indices)
         guard = self._guard() if st.guards and not self.in_bounds(ld.buffer, ld.indices) else None
         const, r = self.evaluate(access.plan)

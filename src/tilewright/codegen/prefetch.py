@@ -7,9 +7,10 @@ on a serial loop asks for what the body will touch of ``A`` eight iterations lat
 their first iteration: for more streams at once, or further away, than the hardware follows. ``A+4096`` asks
 for the elements that lie 4096 further on in memory than those that the body touches, and for the second cache
 level: what comes after the next few thousand elements would only push the first level's lines out
-(``A+4096:1`` asks for the first level all the same). A buffer
-named again is asked for again: a core drops requests that find no room among the pending ones. Elements whose
-place is data are not asked for: to find them, that data would be read, where no iteration may read it.
+(``A+4096:1`` asks for the first level all the same); of neighbours as many as a line holds one is asked for,
+wherever lines begin among them. A buffer named again is asked for again: a core drops requests that find no
+room among the pending ones. Elements whose place is data are not asked for: to find them, that data would be
+read, where no iteration may read it.
 """
 
 from __future__ import annotations
@@ -105,6 +106,9 @@ class Prefetching(Accesses):
         if data_in(indices):
             return
         x, products = self._offset(self._access(buf, indices))
+        if hint.further:
+            # of neighbours the first: what it leaves of their lines comes with the ones after them
+            line = max(line, CACHE_LINE // buf.buffer.dtype.bytes)
         place = (name, x - x.const % line, tuple(i for i, _ in products), write)
         if place not in r.asked:
             r.asked.add(place)

@@ -80,6 +80,7 @@ class State:
     ssa: dict[str, Val] = field(default_factory=dict)  # SSA names to values
     buffers: dict[str, MemoryBuffer | RegisterBuffer] = field(default_factory=dict)
     params: dict[str, Val] = field(default_factory=dict)
+    unchanging: frozenset[str] = frozenset()  # arguments of one float each that the kernel does not write
     width: int = 1  # lanes of the open vector loop, 1 outside
     mask: Val | None = None  # active lanes
     nontemporal: frozenset[str] = frozenset()  # buffers that whole vectors are stored to past the caches

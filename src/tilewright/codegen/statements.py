@@ -16,7 +16,7 @@ from tilewright.codegen.prefetch import Prefetching, Request
 from tilewright.codegen.spread import Spreading, reduction_steps
 from tilewright.codegen.state import Gathers, Reloads, State
 from tilewright.codegen.storage import Memory, Storage
-from tilewright.codegen.uses import LONG_VALUE, neighbours_of, operations_of
+from tilewright.codegen.uses import LONG_VALUE, neighbours_of, operations_of, unchanging
 from tilewright.ir import (
     BOOL,
     CONST,
@@ -118,6 +118,7 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
             if holds is not True:
                 b.return_unless(holds if isinstance(holds, Val) else b.const(False, BOOL), n + 1)
         b.overlapping = frozenset(buf.alias or buf.name for buf in func.buffers if buf.scope != CONST)
+        st.unchanging = unchanging(func)
         for n, buf in enumerate(func.buffers):
             slot = b.gep(table, n, PTR, local=True)
             self.declare(buf, b.load_pointer(slot, buf.alias or buf.name))

@@ -13,6 +13,7 @@ from tilewright.ir import (
     For,
     Index,
     Load,
+    LoopFunction,
     Select,
     Seq,
     Stmt,
@@ -21,6 +22,7 @@ from tilewright.ir import (
     indices_of,
     stmt_children,
     stmt_exprs,
+    stmt_writes,
     var,
     walk_index,
 )
@@ -48,6 +50,22 @@ def loads_of(
                 stack.extend(walk_index(i))
         stack.extend(below(node))
     return out
+
+
+def unchanging(func: LoopFunction) -> frozenset[str]:
+    """The arguments of one float each that a function reads alone: factors of what its loops compute.
+
+    They are loaded before all loops, and what is computed of them alone is computed there: LLVM would do
+    it in each turn, as it cannot tell whether a store changes them. No integers: dividing by one in a loop
+    that never runs must not trap.
+    """
+    written = {name for name, _ in stmt_writes(func.body)} | {*func.outputs, *func.inouts}
+    shared = {b.alias for b in func.buffers}
+    return frozenset(
+        b.name
+        for b in func.buffers
+        if not b.shape and b.dtype.is_float and b.alias is None and b.name not in written | shared
+    )
 
 
 def neighbours_of(

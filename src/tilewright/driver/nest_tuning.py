@@ -36,7 +36,7 @@ from tilewright.ir import (
 )
 from tilewright.poly import data_decides
 from tilewright.runtime import aligned_copy
-from tilewright.strategies import RULE, NestPlan, neighbours_in_registers, schedule_nest
+from tilewright.strategies import RULE, NestPlan, neighbours_in_registers, schedule_nest, streams_asked_ahead
 from tilewright.support import InputError, Settings, TargetError, TilewrightError, compare, quoted
 from tilewright.target import detect
 from tilewright.tune import Database, NestRecord, nest_key
@@ -184,7 +184,7 @@ def measured(request: Mapping[str, Any]) -> list[list[float]]:
             same[-1] = known.setdefault(structural_hash(made), same[-1])
             if same[-1] != len(ready) - 1:
                 continue
-            made = neighbours_in_registers(made, machine.target)
+            made = streams_asked_ahead(neighbours_in_registers(made, machine.target), machine.target)
             kernel = build(made, target=machine.target, threads=machine.threads)
         except TilewrightError:
             continue

@@ -19,7 +19,12 @@ from tilewright.driver.choices import chosen_threads
 from tilewright.frontend import nests
 from tilewright.ir import Buffer, LoopFunction, evaluate_index, function_at
 from tilewright.runtime import aligned_copy
-from tilewright.strategies import ScheduledNest, neighbours_in_registers, schedule_nest
+from tilewright.strategies import (
+    ScheduledNest,
+    neighbours_in_registers,
+    schedule_nest,
+    streams_asked_ahead,
+)
 from tilewright.support import InputError, known_names, quoted, read_settings
 from tilewright.target import Target, detect
 from tilewright.tune import records_at
@@ -118,6 +123,7 @@ class Nest:
         key = tuple(sizes[p.name] for p in self.func.params)
         if key not in self._kernels:
             made = neighbours_in_registers(self.scheduled(sizes).func, self.target)
+            made = streams_asked_ahead(made, self.target)
             self._kernels[key] = build(made, target=self.target, threads=self.threads)
             while len(self._kernels) > KERNELS_KEPT:
                 self._kernels.popitem(last=False)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tilewright.poly.tiling import Tiled, tiled
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
     from tilewright.poly.tree_text import follow_tree, tree_lines
+    from tilewright.poly.values import is_opaque
     from tilewright.poly.violations import Violation
 
 # Public name -> the module that defines it.
@@ -102,6 +103,7 @@ _EXPORTS: Final = {
     "infer_kinds": "kinds",
     "data_decides": "black_box",
     "is_black_box": "black_box",
+    "is_opaque": "values",
     "list_function": "legality",
 }
 
@@ -145,6 +147,7 @@ __all__ = [
     "infer_kinds",
     "data_decides",
     "is_black_box",
+    "is_opaque",
     "lift",
     "list_function",
     "OneTile",

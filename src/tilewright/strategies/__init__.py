@@ -11,6 +11,7 @@ from tilewright.strategies.nests import (
     ScheduledNest,
     neighbours_in_registers,
     schedule_nest,
+    streams_asked_ahead,
 )
 from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import AnyTime, Candidate, History, Search, Status, Strategy, Task, Trial
@@ -41,6 +42,7 @@ __all__ = [
     "default_schedule",
     "find_strategy",
     "neighbours_in_registers",
+    "streams_asked_ahead",
     "schedule_nest",
     "stage_seconds",
 ]

@@ -84,3 +84,15 @@ def test_vector_loops_ask_once_a_vector():
     assert prefetches(kernel) == 1
     given = np.random.default_rng(0).random((4, 512), np.float32)
     np.testing.assert_array_equal(kernel({"X": given})["Y"], given * 2)
+
+
+def test_of_neighbours_further_on_one_a_line_is_asked_for():
+    """Nine of f32 next to each other reach into two lines at most; iterations ask for the rest."""
+    x = lang.placeholder((50, 9), name="X")
+    k = lang.reduce_axis(9, "k")
+    y = lang.compute((50,), lambda i: lang.sum(x[i, k], axis=k), name="Y")
+    s = Schedule(lang.program([x], [y])).unroll("k").annotate("i", "prefetch", "X+90:1")
+    kernel = Native(s.func)
+    assert prefetches(kernel) == 1
+    given = np.random.default_rng(0).random((50, 9), np.float32)
+    np.testing.assert_allclose(kernel({"X": given})["Y"], given.sum(1), rtol=1e-5)

@@ -161,7 +161,15 @@ def test_a_small_question_inside_of_another_has_a_limit_of_its_own():
 
 
 # What reads or writes no set: trees and functions as text, and instances listed one by one.
-ASKS_NOTHING = {"bounded", "check_kinds", "data_decides", "is_black_box", "list_function", "tree_lines"}
+ASKS_NOTHING = {
+    "bounded",
+    "check_kinds",
+    "data_decides",
+    "is_black_box",
+    "is_opaque",
+    "list_function",
+    "tree_lines",
+}
 
 
 def questions():

@@ -76,6 +76,14 @@ class Access(Arithmetic):
             )  # fmt: skip
         return self._from_memory(out, dtype)
 
+    def load_unchanging(self, p: Val, dtype: DType) -> Val:
+        """Load an element that is there and stays the same while the kernel runs: where ``p`` is known."""
+        t = memory_type(dtype, 1)
+        out = self.pure(
+            "unchanging", dtype, 1, (p,), lambda o: f"load {t}, ptr {o[0].text}, align {dtype.bytes}"
+        )
+        return self._from_memory(out, dtype)
+
     def load_backwards(self, p: Val, dtype: DType, lanes: int, mask: Val | None) -> Val:
         """Load ``lanes`` elements one after another, lane 0's at ``p`` and the others before it."""
         back = range(lanes - 1, -1, -1)

@@ -10,6 +10,7 @@ from typing import ClassVar
 from tilewright.cost import Node
 from tilewright.ir import Stage
 from tilewright.plan.elementwise.copies import schedule_panels
+from tilewright.plan.elementwise.flat import lies_flat, schedule_flat
 from tilewright.plan.rows.nest import ElementwisePlan, default_elementwise, schedule_elementwise
 from tilewright.plan.rows.tree import elementwise_tree
 from tilewright.plan.rule import Context, Rule
@@ -69,6 +70,8 @@ class ElementwiseRule(Rule[StageProblem, ElementwisePlan]):
         machine, program = problem.context.machine, problem.context.program
         if any(b.layout is not None for b in program.temps if b.name in problem.stage.writes):
             return None
+        if lies_flat(program, problem.stage, plan):
+            return None
         return elementwise_tree(program, problem.stage, plan, machine)
 
     def build(self, s: Schedule, problem: StageProblem, plan: ElementwisePlan) -> Schedule:
@@ -80,4 +83,6 @@ class ElementwiseRule(Rule[StageProblem, ElementwisePlan]):
         panels = schedule_panels(s, stage, program, machine)
         if panels is not None:
             return panels
+        if lies_flat(program, stage, plan):
+            return schedule_flat(s, stage, machine, plan)
         return schedule_elementwise(s, program, stage, machine, plan)

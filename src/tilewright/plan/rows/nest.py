@@ -120,7 +120,7 @@ def schedule_elementwise(
         ordered = any(it.kind == "ord" for it in stage.iters)
         # each part takes all the ordered steps: as few parts as threads
         share = 1 if ordered else plan.share
-        own = _own_parts(s, pars, inner, total, machine, share) if run is None else None
+        own = own_parts(s, pars, inner, total, machine, share) if run is None else None
         if own is not None:
             # nothing else for threads to share
             part = f"{inner}_part"
@@ -518,7 +518,7 @@ def parallelise(
     return s.parallel(name) if count > 1 else s
 
 
-def _own_parts(
+def own_parts(
     s: Schedule, pars: list[str], inner: str, total: int, machine: Machine, share: int
 ) -> int | None:
     """Elements of a thread's part of the vectors' loop, where the loops around it are too short for all."""

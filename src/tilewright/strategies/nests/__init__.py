@@ -3,5 +3,13 @@
 from tilewright.strategies.nests.neighbours import neighbours_in_registers
 from tilewright.strategies.nests.plan import RULE, NestPlan
 from tilewright.strategies.nests.schedule import ScheduledNest, schedule_nest
+from tilewright.strategies.nests.streams import streams_asked_ahead
 
-__all__ = ["RULE", "NestPlan", "ScheduledNest", "neighbours_in_registers", "schedule_nest"]
+__all__ = [
+    "RULE",
+    "NestPlan",
+    "ScheduledNest",
+    "neighbours_in_registers",
+    "schedule_nest",
+    "streams_asked_ahead",
+]

@@ -1,0 +1,53 @@
+"""Short rows as one: element-wise stages whose arrays lie as their axes do, none long enough for lanes.
+
+    for i in range(n):                            for k in range(3 * n):  (in vectors)
+        for j in range(3):                 ->         y[k//3, k%3] = x[k//3, k%3] * 2
+            y[i, j] = x[i, j] * 2
+
+Code generation finds that ``k//3`` and ``k%3`` are element ``k``.
+"""
+
+from __future__ import annotations
+
+from tilewright.cost import Machine
+from tilewright.ir import Index, Program, Stage, Store, loads, var
+from tilewright.plan.rows.nest import ElementwisePlan, elements, own_parts, parallelise
+from tilewright.schedule import Schedule
+
+
+def lies_flat(program: Program, stage: Stage, plan: ElementwisePlan) -> bool:
+    """Whether a stage without vectors has several axes that move over all its arrays in their order.
+
+    Arrays that no axis moves along, such as single factors, may be there as well.
+    """
+    if plan.vector is not None or len(stage.iters) < 2 or not isinstance(stage.body, Store):
+        return False
+    if not all(it.kind == "par" and it.extent.is_const for it in stage.iters):
+        return False
+    whole = tuple(var(it.name) for it in stage.iters)
+    shape = tuple(it.extent for it in stage.iters)
+    values = [w.value for w in stage.body.writes]
+    accesses: list[tuple[str, tuple[Index, ...]]] = [(w.buffer, w.indices) for w in stage.body.writes]
+    accesses += [(ld.buffer, ld.indices) for value in values for ld in loads(value)]
+    for name, indices in accesses:
+        buffer = program.buffer(name)
+        if all(i.is_const for i in indices):
+            continue
+        if indices != whole or buffer.shape != shape or buffer.layout is not None or buffer.halo is not None:
+            return False
+    return True
+
+
+def schedule_flat(s: Schedule, stage: Stage, machine: Machine, plan: ElementwisePlan) -> Schedule:
+    """All axes of a stage as one loop in vectors, whose parts threads share."""
+    first, *others = s.loops(stage.name)
+    for loop in others:
+        fused = f"{first}_{loop}"[:60]
+        s, first = s.fuse(first, loop, names=[fused]), fused
+    total = elements(stage)
+    own = own_parts(s, [], first, total, machine, plan.share)
+    if own is None:
+        return s.vectorize(first)
+    part = f"{first}_part"
+    s = s.split(first, own, names=[part, f"{first}_own"]).vectorize(f"{first}_own")
+    return parallelise(s, [part], total, machine, plan.share)
