@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from math import prod
 from types import MappingProxyType
 from typing import ClassVar, Final
@@ -29,7 +30,8 @@ from tilewright.target import GpuTarget
 MULTIPLES: Final = (128, 128, 16)
 TILES: Final = (16, 32, 64, 128)
 DEPTHS: Final = (8, 16, 32)
-THREAD_TILES: Final = ((1, 4), (2, 2), (2, 4), (4, 2), (4, 4), (4, 8), (8, 4), (8, 8))
+THREAD_ROWS: Final = (1, 2, 4, 8)
+THREAD_COLUMNS: Final = (2, 4, 8)
 #: Elements of a thread's rows or columns that lie together: 4 are one access, 8 in banks that conflict.
 GROUPS: Final = (1, 2, 4, 8)
 #: Slices of the operands in shared memory: the one in use, and those that are copied ahead.
@@ -82,8 +84,8 @@ class GpuProductRule(Rule[ProductProblem, ProductTiles]):
             "rows": TILES,
             "columns": TILES,
             "depth": DEPTHS,
-            "thread_rows": (1, 2, 4, 8),
-            "thread_columns": (2, 4, 8),
+            "thread_rows": THREAD_ROWS,
+            "thread_columns": THREAD_COLUMNS,
             "stages": STAGES,
             "group_rows": GROUPS,
             "group_columns": GROUPS,
@@ -147,7 +149,7 @@ def _candidates(size: ProductSize, target: GpuTarget) -> Iterator[ProductTiles]:
             if (rows > 16 and rows >= 2 * size.rows) or (columns > 16 and columns >= 2 * size.columns):
                 continue
             for depth in DEPTHS:
-                for down, across in THREAD_TILES:
+                for down, across in product(THREAD_ROWS, THREAD_COLUMNS):
                     for stages in STAGES:
                         tiles = ProductTiles(rows, columns, depth, down, across, stages)
                         if not refusal(size, tiles, target):
