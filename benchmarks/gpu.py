@@ -1,6 +1,6 @@
 """Kernels and models on a GPU; without one, what the device would be held to.
 
-    python benchmarks/gpu.py [--parts gemm,models] [--arch sm_90] [--out FILE] [--minutes 9] [--json]
+    python benchmarks/gpu.py [--parts gemm,convolutions,models] [--arch sm_90] [--out FILE] [--minutes 9] [--json]
     python benchmarks/gpu.py --carry FOLDER [--arch sm_90]
 
 Where a CUDA device is, each row has measured milliseconds (events on the device, the median of several
@@ -9,6 +9,7 @@ registers and spilled bytes of each kernel from NVRTC, occupancy and waves (cost
 made it; ``bound_ms``, the larger of operations over the peak and of bytes, each once, over the bandwidth;
 ``modelled_ms`` by the rules' own models, and the part of it that the bound is (``roofline_fraction``).
 Products are of f32 without matrix units, then of f16, bf16, tf32 and bytes with them, whose peak is theirs;
+convolutions are the 3x3 ones of ResNet-18, of f32 (torch: cuDNN's fastest without TF32);
 models of f32, then with products in tf32.
 With ``--carry`` nothing is measured: compiled models are written for ``benchmarks/gpu_carried.py``, which
 runs them where the card is, without the compiler.
@@ -49,6 +50,8 @@ from tilewright.support import InstallationError, TargetError, read_settings
 from tilewright.target import GpuTarget, find_target
 
 GEMM_SIZES = (512, 1024, 2048, 4096, 8192)
+#: Channels, lines and columns, results, window: the stages of ResNet-18.
+CONVOLUTIONS = ((64, 56, 64, 3), (128, 28, 128, 3), (256, 14, 256, 3), (512, 7, 512, 3))
 BATCHES = 7
 #: Multiply-adds of a matrix unit for one of f16 (NVIDIA's white papers of Ampere and Hopper).
 UNIT_RATES = {"f16": 1.0, "bf16": 1.0, "tf32": 0.5, "i8": 2.0}
@@ -181,33 +184,88 @@ def gemm_rows(target: GpuTarget, has_device: bool) -> Iterator[tuple[str, Callab
 def gemm(n: int, kind: str, target: GpuTarget, has_device: bool) -> dict[str, Any]:
     """One row of a product."""
     numbers = kind if kind in UNIT_RATES else "f32"
-    program, machine = product(n, numbers), Machine(target, 1)
-    operations, nbytes = 2.0 * n**3, moved_bytes(program)
-    bound = bound_ms(target, operations, nbytes, numbers)
+    program = product(n, numbers)
+    tiles = tiled(program) if kind == "tiled" else None
+    row, arrays, outputs, plan = kernel(program, 2.0 * n**3, target, has_device, numbers, tiles)
+    if plan is None:
+        return row
+    wide = [arrays[name].astype(np.float32) for name in "AB"]
+    error = float(np.abs(outputs["C"] - wide[0] @ wide[1]).max())
+    return row | timed(plan, torch_gemm(n, numbers), row["flops"]) | {"max_error": error}
+
+
+def convolution_rows(
+    target: GpuTarget, has_device: bool
+) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """Convolutions of f32, batch 1: channels, lines, results, window."""
+    for shape in CONVOLUTIONS:
+        label = "conv " + " ".join(map(str, shape))
+        yield label, lambda shape=shape: convolution(*shape, target, has_device)  # type: ignore[misc]
+
+
+def convolution(
+    channels: int, size: int, results: int, window: int, target: GpuTarget, has_device: bool
+) -> dict[str, Any]:
+    """One row of a convolution."""
+    x = lang.placeholder((1, channels, size, size), name="X")
+    w = lang.placeholder((results, channels, window, window), name="W")
+    program = lang.program([x, w], [lang.ops.conv(x, w, padding=window // 2)], name="conv")
+    operations = 2.0 * results * size * size * channels * window**2
+    row, arrays, outputs, plan = kernel(program, operations, target, has_device)
+    if plan is None:
+        return row
+    if find_spec("torch") is None:
+        return row | timed(plan, None, operations)
+    torch: Any = import_module("torch")
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = False, True
+    tx, tw = (torch.tensor(arrays[name], device="cuda") for name in "XW")
+
+    def call() -> Any:
+        return torch.nn.functional.conv2d(tx, tw, padding=window // 2)
+
+    error = float(np.abs(call().cpu().numpy() - next(iter(outputs.values()))).max())
+    return row | timed(plan, torch_seconds(call), operations) | {"max_error": error}
+
+
+def kernel(
+    program: Program,
+    operations: float,
+    target: GpuTarget,
+    has_device: bool,
+    numbers: str = "f32",
+    schedule: Schedule | None = None,
+) -> tuple[dict[str, Any], dict[str, Any], Mapping[str, Any], Any]:
+    """What models say of a kernel, by default or by a schedule; its arrays, results of a run, and its plan on
+    the device (``None`` without one: the row then has what the compiler says).
+    """
+    machine = Machine(target, 1)
+    bound = bound_ms(target, operations, moved_bytes(program), numbers)
     row: dict[str, Any] = {"bound_ms": bound, "flops": operations}
-    if kind == "tiled":
-        s = tiled(program)
-    else:
+    if schedule is None:
         planned = plan_unit(program, machine)
-        s = planned.schedule
+        schedule = planned.schedule
         row["rules"] = [nest.rule for nest in planned.plan.nests]
         seconds = Prices(Task(program, machine)).seconds(planned.plan)
         if seconds:
             row |= {"modelled_ms": seconds * 1e3, "roofline_fraction": bound / seconds / 1e3}
     if not has_device:
-        return row | {"kernels": modelled(s, target)}
+        return row | {"kernels": modelled(schedule, target)}, {}, {}, None
     rng = np.random.default_rng(0)
     arrays: dict[str, Any] = {}
     for b in program.inputs:
-        drawn = rng.integers(-9, 10, (n, n)) if b.dtype.is_integer else rng.standard_normal((n, n))
+        shape = [e.as_int() for e in b.shape]
+        drawn = rng.integers(-9, 10, shape) if b.dtype.is_integer else rng.standard_normal(shape)
         arrays[b.name] = drawn.astype(b.dtype.numpy)
-    plan, inputs, outputs = DeviceFunction(s.func, open_device("cuda"), read_settings()).plan(arrays, {})
+    made = DeviceFunction(schedule.func, open_device("cuda"), read_settings()).plan(arrays, {})
+    plan, inputs, outputs = made
     plan.run(inputs, list(outputs.values()))
-    wide = [arrays[name].astype(np.float32) for name in "AB"]
-    error = float(np.abs(outputs["C"] - wide[0] @ wide[1]).max())
-    peer = torch_gemm(n, numbers)
+    return row, arrays, outputs, plan
+
+
+def timed(plan: Any, peer: Callable[[int], float] | None, operations: float) -> dict[str, Any]:
+    """Milliseconds, ours and torch's."""
     found = interleaved({"ms": plan.seconds} | ({} if peer is None else {"torch_ms": peer}))
-    return row | found | {"tflops": operations / found["ms"] / 1e9, "max_error": error}
+    return found | {"tflops": operations / found["ms"] / 1e9}
 
 
 def model_rows(target: GpuTarget, has_device: bool) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
@@ -297,7 +355,7 @@ def carry(folder: Path, target: GpuTarget) -> None:
         print(name, file, flush=True)
 
 
-PARTS = {"gemm": gemm_rows, "models": model_rows}
+PARTS = {"gemm": gemm_rows, "convolutions": convolution_rows, "models": model_rows}
 
 
 def main() -> int:

@@ -47,9 +47,9 @@ from tilewright.ir import (
     Stmt,
     Store,
     buffers_of,
-    loads,
     locate,
     stmt_exprs,
+    stmt_loads,
     stmt_writes,
     substitute,
 )
@@ -142,6 +142,8 @@ class _Kernel(WarpCalls):
         self._buffers = tuple(b for b in every if b.name in used)
         self.atomic = updated_at_once(nest.body)
         self._written = {name for name, _ in stmt_writes(nest.body)}
+        read = {ld.buffer for ld in stmt_loads(nest.body)}
+        self._read_back = any(b.name in self._written & read for b in self._buffers)
         self._scalars = (*(p.name for p in func.params), *(name for name, _, _ in nest.host))
         for b in self._buffers:
             self._declarations.append(self.writer.name(b.name))
@@ -170,7 +172,9 @@ class _Kernel(WarpCalls):
         arguments = []
         for b, name in zip(self._buffers, self._declarations, strict=True):
             const = "" if b.name in self._written else "const "
-            alone = f"{dialect.restrict} " if b.alias is None else ""
+            # NVRTC makes one load of a choice between an element that is only read and one that this kernel
+            # wrote, and one through the cache that is not told of writes where the first pointer is alone
+            alone = f"{dialect.restrict} " if b.alias is None and not self._read_back else ""
             space = f"{dialect.global_space} " if dialect.global_space else ""
             arguments.append(f"{space}{const}{dialect.storage_type(b.dtype)} *{alone}{name}")
         arguments += [f"const {self.index_type} {self.names[name]}" for name in self._scalars]
@@ -316,7 +320,7 @@ class _Kernel(WarpCalls):
 
 def _names(s: Stmt) -> set[str]:
     """Names of the buffers that a statement touches."""
-    found = {ld.buffer for e in stmt_exprs(s) for ld in loads(e)}
+    found = {ld.buffer for ld in stmt_loads(s)}
     for leaf in leaves(s):
         if isinstance(leaf, Store):
             found |= {w.buffer for w in leaf.writes}

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from devices import LANGUAGES, checked_by_nvrtc, on_device
+from devices import HAVE_NVRTC, LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
 from tilewright.build import kernel_source
+from tilewright.codegen import compile_cuda
 from tilewright.cost import Machine
 from tilewright.ir import run_program
 from tilewright.lang import ops
@@ -163,3 +164,16 @@ def test_places_of_extrema_are_found_by_many_threads(shape, kernels):
             got = on_device(planned.schedule.func, language)({"X": given})["argmax"]
             np.testing.assert_array_equal(got, given.argmax(1))
         checked_by_nvrtc(planned.schedule.func, registers=64)
+
+
+def test_kernels_that_read_what_they_write_promise_nothing_of_their_pointers():
+    """NVRTC made one load of ``found ? part[k] : best[0]``, through the cache that hears of no writes
+    (decision 0418): on a card the place of a maximum was that of another element.
+    """
+    x = lang.placeholder((1, 20011), name="X")
+    program = lang.program([x], [ops.arg_reduce("argmax", x, 1)])
+    s = plan_unit(program, Machine(A100, 1)).schedule
+    source = kernel_source(s.func, "cuda")
+    assert "__restrict__" not in source.text
+    if HAVE_NVRTC:
+        assert "ld.global.nc" not in compile_cuda(source.text, "sm_90").ptx
