@@ -1,6 +1,6 @@
 """Kernels and models on a GPU; without one, what the device would be held to.
 
-    python benchmarks/gpu.py [--parts gemm,convolutions,models] [--arch sm_90] [--out FILE] [--minutes 9] [--json]
+    python benchmarks/gpu.py [--parts gemm,models] [--arch sm_90] [--out FILE] [--minutes 9] [--json]
     python benchmarks/gpu.py --carry FOLDER [--arch sm_90]
 
 Where a CUDA device is, each row has measured milliseconds (events on the device, the median of several

@@ -119,11 +119,11 @@ def _places(ctx: Context, keys: Operand, size: int, count: int, inside: Operand 
         )
         return _sorted(ctx, whole, _PACKED_BYTES)
     blocks = keys.shape[-1] // width
-    whole = 0 if inside is None else size // blocks
-    if inside is None or whole in (0, width):
+    full = size // blocks
+    if inside is None or full in (0, width):
         best = _best(ctx, keys, blocks, 0, width)
     else:
-        first, rest = _best(ctx, inside, blocks, 0, whole), _best(ctx, keys, blocks, whole, width)
+        first, rest = _best(ctx, inside, blocks, 0, full), _best(ctx, keys, blocks, full, width)
         best = compute(first.shape, lambda *i: lang.maximum(first[i], rest[i]), name=f"{stem(ctx)}_best")
     chosen = _places(ctx, best, -(-size // width), count)
 
@@ -268,9 +268,7 @@ def top_places(ctx: Context, x: Operand, axis: int, count: int, largest: bool) -
         return lang.cast(key(i), "f64") * number(_MOST_PLACES, "f64") + behind
 
     def padded(*i: Ix) -> Scalar:
-        return lang.select(
-            i[-1] < size, exact(*i[:-1], lang.minimum(i[-1], size - 1)), number(_LEAST, "f64")
-        )
+        return lang.select(i[-1] < size, exact(*i[:-1], lang.minimum(i[-1], size - 1)), number(_LEAST, "f64"))
 
     room = _room(size, count)
     keys = compute((*rows, room), padded if room > size else exact, name=f"{stem(ctx)}_keys")

@@ -496,7 +496,7 @@ def _columns_inside(c: Contraction, last: Stage, outputs: Sequence[Buffer], targ
 
 
 def _bands_pass(p: TileProblem, tile: RegisterTile, target: Target) -> bool:
-    """Whether a band of rows passes all panels, rather than a panel all bands, where both come from one cache.
+    """Whether a band of rows passes all panels, not a panel all bands, where both come from one cache.
 
     Then results are stored in the order in which they lie in memory, and rows that begin in the middle of a
     line stay in the first level: decision 0416 has figures of instructions for whole matrices. A tile with
@@ -508,7 +508,8 @@ def _bands_pass(p: TileProblem, tile: RegisterTile, target: Target) -> bool:
     if tile.rows * SQUARE_SHARE < tile.vectors * vector_width(c, target):
         return False
     # not what its indices span: of operands that an instruction takes by groups they leave out the group
-    read = math.prod(c.extent(a) for a in c.b.vars if a in {it.name for it in c.stage.iters}) * c.b.dtype.bytes
+    axes = {it.name for it in c.stage.iters} & c.b.vars
+    read = math.prod(c.extent(a) for a in axes) * c.b.dtype.bytes
     return read <= BLOCK_SHARE * second_cache(target)
 
 

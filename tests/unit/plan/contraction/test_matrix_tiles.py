@@ -145,7 +145,7 @@ def test_subnormals_count_as_nothing():
     [
         ("tdpbusd", (128, 256, 512), True),
         ("tdpbf16ps", (128, 256, 256), True),
-        # one group of four bytes counts as four bytes: a panel of the whole would not stay in the second level
+        # a group of four bytes counts as four: the whole would not stay in the second level
         ("tdpbusd", (128, 1024, 1024), False),
         # seven rows and 64 columns
         ("tdpbusd", (49, 256, 512), False),
