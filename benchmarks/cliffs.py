@@ -3,12 +3,11 @@
     python benchmarks/cliffs.py --threads 2 --json
     python benchmarks/cliffs.py --models lstm_400,dft_1024 --rounds 3 --seconds 0.05
 
-Engines take turns, each in a process of its own, on bound inputs. A line has the shortest and the median time
 Engines take turns, each in a process of its own, on bound inputs. A line has the shortest and the median
 time of a call of each, their ratio (of the shortest), the aim, and the largest difference from onnxruntime
-relative to the largest result. Besides:
-against the bound one; ``graph_20000``, compiling a large graph, milliseconds a node. Exit status 1 where a
-result differs.
+relative to the largest result. Besides: ``passive``, ours against itself while two other processes spin;
+``stencil_call``, a compiled program's call against the bound one; ``graph_20000``, compiling a large graph,
+milliseconds a node. Exit status 1 where a result differs.
 """
 
 from __future__ import annotations
