@@ -67,6 +67,9 @@ static void count_fork(void) { atomic_fetch_add_explicit(&fork_epoch, 1, memory_
 
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, count_fork); }
 
+/* How long a caller waits awake at most because its own chunk took as long. */
+#define MOST_OF_OWN_NS ((int64_t)500000)
+
 /* Bodies that the current thread is within; loops started there run inline. */
 static _Thread_local int32_t body_depth;
 
@@ -167,8 +170,9 @@ static void *worker_main(void *argument) {
     }
 }
 
-/* Does what was posted if the worker has not begun, else waits until it has done it. */
-static void await(tw_pool *pool, worker *w) {
+/* Does what was posted if the worker has not begun, else waits until it has done it, at first for `spin_ns` without
+ * sleeping. */
+static void await(tw_pool *pool, worker *w, int64_t spin_ns) {
     uint32_t posted = atomic_load_explicit(&w->posted, memory_order_relaxed);
     if (atomic_load_explicit(&w->finished, memory_order_acquire) == posted) return;
     if (claim(w, posted)) {
@@ -180,7 +184,7 @@ static void await(tw_pool *pool, worker *w) {
         return;
     }
     uint32_t last = posted - 1;
-    if (spin(&w->finished, last, pool->spin_ns) == posted) return;
+    if (spin(&w->finished, last, spin_ns) == posted) return;
     keep_away(pool, w);
     sleep_on(&w->finished, last, &pool->holder_asleep);
 }
@@ -324,10 +328,17 @@ static void parallel_for(tw_context *context, tw_body body, void *closure, int64
         post(w);
     }
     wake_if_asleep(pool, s.count - 1);
+    /* A caller that sleeps gives its CPU away, and gets it back late where others want it. The other chunks are as long as
+     * its own: for so long it waits awake, whatever the policy. */
+    bool brief = pool->spin_ns < MOST_OF_OWN_NS;
+    int64_t begun = brief ? tw_now_ns() : 0;
     body_depth++;
     body(closure, 0, chunk_begin(s, 1), run->scratch);
     body_depth--;
-    for (int64_t i = 0; i < s.count - 1; i++) await(pool, &pool->workers[i]);
+    int64_t own = brief ? tw_now_ns() - begun : 0;
+    if (own > MOST_OF_OWN_NS) own = MOST_OF_OWN_NS;
+    int64_t spin_ns = own > pool->spin_ns ? own : pool->spin_ns;
+    for (int64_t i = 0; i < s.count - 1; i++) await(pool, &pool->workers[i], spin_ns);
     give_back(pool);
 }
 
