@@ -15,7 +15,7 @@ import numpy as np
 import tilewright
 from tilewright.frontend import zoo
 from tilewright.runtime import ALIGNMENT, ExecutionPlan, guarded_array, native
-from tilewright.plan.contraction import nest as contraction
+from tilewright.plan.contraction import sharing as contraction
 from tilewright.plan.rows import nest as rows
 
 contraction.MIN_PARALLEL_PRODUCTS = rows.MIN_PARALLEL_ELEMENTS = 0

@@ -17,7 +17,7 @@ from tilewright.driver.graph_tuning import Change, GraphTuning, _Model, tune_gra
 from tilewright.driver.plans import model_plan_from_json
 from tilewright.frontend import import_onnx
 from tilewright.plan import Layouts
-from tilewright.plan.contraction import nest as contraction
+from tilewright.plan.contraction import sharing as contraction
 from tilewright.plan.fused import bands
 from tilewright.strategies import Trial
 from tilewright.support import ArtefactError, assert_close

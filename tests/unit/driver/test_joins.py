@@ -18,7 +18,7 @@ from tilewright.driver.units import UnitMaker, make_units
 from tilewright.frontend import import_onnx, zoo
 from tilewright.frontend.zoo import mobilenet_v2
 from tilewright.graph import fuse, simplify
-from tilewright.plan.contraction import nest as contraction
+from tilewright.plan.contraction import sharing as contraction
 from tilewright.plan.fused import bands
 from tilewright.strategies import default_schedule
 from tilewright.support import assert_close

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.plan.contraction import nest as contraction
+from tilewright.plan.contraction import sharing as contraction
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -19,9 +19,9 @@ from tilewright.lang import SumMatch, match_sum
 from tilewright.plan.algorithms.choice import PRODUCT_EFFICIENCY, with_weights
 from tilewright.plan.contraction.instructions import InstructionUse, matrix_instruction, select_instruction
 from tilewright.plan.contraction.matrix_tiles import products_cost
-from tilewright.plan.contraction.nest import sharing
 from tilewright.plan.contraction.padding import store_for_matrices
 from tilewright.plan.contraction.precision import contraction_of
+from tilewright.plan.contraction.sharing import sharing
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError, get_logger
 from tilewright.target import Target

@@ -28,8 +28,8 @@ from tilewright.cost import KEPT_SHARE, Machine, reloaded_rows
 from tilewright.ir import F32, Program, Stage
 from tilewright.lang import ProductMatch, match_product
 from tilewright.plan.contraction.microkernel import MAX_FMAS_PER_TURN, MAX_STEPS_PER_TURN, loops_below
-from tilewright.plan.contraction.nest import sharing
 from tilewright.plan.contraction.register_tiling import MAX_ROWS, RegisterTile, register_tile
+from tilewright.plan.contraction.sharing import sharing
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 

@@ -20,13 +20,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
-
-import numpy as np
 
 from tilewright.analysis import Contraction, footprint, row_axis
-from tilewright.cost import BLOCK_SHARE, Machine, bandwidth, second_cache
-from tilewright.ir import Binary, Buffer, Call, Cast, Index, Select, Stage, Store, Unary, walk
+from tilewright.cost import BLOCK_SHARE, Machine, second_cache
+from tilewright.ir import Buffer, Index, Stage
 from tilewright.plan.contraction.boundary_tiles import cut_borders
 from tilewright.plan.contraction.cache_blocking import RowBlock, choose_row_block
 from tilewright.plan.contraction.instructions import InstructionUse, tile_of, use_of
@@ -49,22 +46,12 @@ from tilewright.plan.contraction.output_order import (
 )
 from tilewright.plan.contraction.prefetch import ask_ahead, ask_for_panels
 from tilewright.plan.contraction.register_tiling import RegisterTile, choose_tile, vector_width
-from tilewright.plan.streaming_stores import is_mostly_stored, reads_as_much
+from tilewright.plan.contraction.sharing import shared_axis, sharing
+from tilewright.plan.contraction.tile_order import bands_pass, columns_inside
 from tilewright.plan.trees import is_balanced
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import Target
-
-#: Register tiles that must use a panel of weights, for each thread to read all panels: the first one waits.
-TILES_PER_PANEL: Final = 24
-#: Products below which a contraction stays on one thread: 2 to 4 us of it, against 1 to 3 to start others.
-MIN_PARALLEL_PRODUCTS: Final = 1 << 18
-#: Results from which on storing them takes as long: lines that the other cores wrote last come from there.
-MIN_PARALLEL_RESULTS: Final = 1 << 15
-
-
-#: How many times more columns than rows a tile may have, whose bands pass the panels.
-SQUARE_SHARE: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +189,9 @@ def _plan(
     lines: Beside | None = None,
     block: RowBlock | None = None,
 ) -> TilePlan:
+    inside = columns_inside(p.c, p.last, p.outputs, machine.target)
+    if p.panels is None and p.in_order is None:
+        inside = inside or bands_pass(p.c, chosen, machine.target)
     return TilePlan(
         chosen.rows,
         chosen.vectors,
@@ -209,7 +199,7 @@ def _plan(
         cut,
         None if lines is None else (lines.axis, lines.count),
         None if block is None else (block.axis, block.size),
-        _columns_inside(p.c, p.last, p.outputs, machine.target) or _bands_pass(p, chosen, machine.target),
+        inside,
         instruction=use_of(p.c),
     )
 
@@ -482,88 +472,6 @@ def _tile(
     return s, tiles
 
 
-def _columns_inside(c: Contraction, last: Stage, outputs: Sequence[Buffer], target: Target) -> bool:
-    """Whether tiles are done along the vectors first, then the next rows."""
-    if c.vector in c.axes("batch") or c.b is None:
-        # a band of rows from end to end, as it lies in memory
-        return True
-    # tiles with a border of their own, then, are no parallel loops of their own
-    met = any(c.vector in cond.vars for cond in c.guard)
-    stored = any(is_mostly_stored(c, b, target) for b in outputs if b.name in last.writes)
-    read = footprint(c.b, {it.name: it.extent.as_int() for it in c.stage.iters})
-    passing = met or stored or reads_as_much(c, last, target)
-    return passing and read <= BLOCK_SHARE * second_cache(target)
-
-
-def _bands_pass(p: TileProblem, tile: RegisterTile, target: Target) -> bool:
-    """Whether a band of rows passes all panels, not a panel all bands, where both come from one cache.
-
-    Then results are stored in the order in which they lie in memory, and rows that begin in the middle of a
-    line stay in the first level: decision 0416 has figures of instructions for whole matrices. A tile with
-    fewer rows than columns would read more of each panel than it reads of a band.
-    """
-    c, row = p.c, row_axis(p.c)
-    if tile_of(c) is None or c.b is None or row is None or p.panels is not None or p.in_order is not None:
-        return False
-    if tile.rows * SQUARE_SHARE < tile.vectors * vector_width(c, target):
-        return False
-    # not what its indices span: of operands that an instruction takes by groups they leave out the group
-    axes = {it.name for it in c.stage.iters} & c.b.vars
-    read = math.prod(c.extent(a) for a in axes) * c.b.dtype.bytes
-    return read <= BLOCK_SHARE * second_cache(target)
-
-
-def shared_axes(c: Contraction, machine: Machine) -> tuple[str, ...]:
-    """The m axes of which each thread can take an even part."""
-    if machine.threads == 1:
-        return ()
-    axes = [a for a in c.axes("m") if a != c.vector and c.extent(a) > 1]
-    return tuple(a for a in axes[:1] if c.extent(a) % machine.threads == 0)
-
-
-def shared_axis(c: Contraction, tile: RegisterTile, machine: Machine) -> str | None:
-    """The outermost m axis, if threads can share it evenly; ``None`` where a batch does as well.
-
-    What a thread reads of ``a`` then comes from its own core, if the kernel before shared the same axis, but
-    each thread reads all of ``b``: worth it where its panels are used often, or ``b`` is a smaller part than
-    ``a``, which each thread would read once a panel where the second cache level does not keep it.
-    """
-    if machine.threads == 1:
-        return None
-    batch = int(np.prod([c.extent(a) for a in c.axes("batch") if a != c.vector], initial=1))
-    if c.b is not None and batch % machine.threads == 0:
-        return None
-    axes = [a for a in c.axes("m") if a != c.vector and c.extent(a) > 1]
-    if not axes:
-        return None
-    m = math.prod(c.extent(a) for a in axes)
-    k = math.prod(c.extent(a) for a in c.axes("k"))
-    n = math.prod(c.extent(a) for a in c.axes("n", "batch"))
-    constant = 0 if c.b is None else n * k * math.prod(c.extent(a) for a in c.axes("window"))
-    if m // (tile.rows * machine.threads) < TILES_PER_PANEL and constant > m * (k + n) + _again(
-        c, tile, machine
-    ):
-        return None
-    step = tile.rows if axes[0] == row_axis(c) else 1
-    return axes[0] if c.extent(axes[0]) % (machine.threads * step) == 0 else None
-
-
-def _again(c: Contraction, tile: RegisterTile, machine: Machine) -> float:
-    """Elements that a thread reads again where it reads all of ``a`` for each of its panels.
-
-    None where the second cache level keeps them; else they count by how much faster than memory they come.
-    """
-    target = machine.target
-    full = {it.name: it.extent.as_int() for it in c.stage.iters}
-    if c.b is None or footprint(c.a, full) <= BLOCK_SHARE * second_cache(target):
-        return 0.0
-    columns = math.prod(c.extent(a) for a in c.axes("n"))
-    panels = columns / (machine.threads * tile.vectors * vector_width(c, target))
-    elements = math.prod(c.extent(a) for a in c.axes("m", "k") if a != c.vector)
-    rate = target.memory[-1].bandwidth / bandwidth(machine, footprint(c.a, full))
-    return max(0.0, panels - 1) * elements * rate
-
-
 def _pack_panels(s: Schedule, stage: str, tile: _Tile) -> Schedule:
     """Compute what one n tile needs of an operand just before it is used, vectors last."""
     if tile.panels is not None:
@@ -571,23 +479,6 @@ def _pack_panels(s: Schedule, stage: str, tile: _Tile) -> Schedule:
     loops = s.loops(stage)
     inner = loops[loops.index(tile.panels) + 1 :] if tile.panels else loops
     return s.vectorize(inner[-1])
-
-
-def sharing(stage: Stage, machine: Machine) -> Machine:
-    """The machine with the threads that a contraction of constant extents is worth: all of them, or one."""
-    products = math.prod(it.extent.as_int() for it in stage.iters) * _products_of_a_term(stage)
-    results = math.prod(it.extent.as_int() for it in stage.iters if it.kind == "par")
-    pays = products >= MIN_PARALLEL_PRODUCTS or results >= MIN_PARALLEL_RESULTS
-    return machine if pays else machine.with_threads(1)
-
-
-def _products_of_a_term(stage: Stage) -> int:
-    """How many multiply-adds of f32 a term of a reduction takes as long as: more where it is computed."""
-    value = stage.body.writes[0].value if isinstance(stage.body, Store) else None
-    if not isinstance(value, Binary) or (isinstance(value.b, Binary) and value.b.op == "mul"):
-        return 1
-    operations = {id(e) for e in walk(value.b) if isinstance(e, Binary | Unary | Select | Cast | Call)}
-    return max(1, len(operations) * value.dtype.bits // 32)
 
 
 def _peel(s: Schedule, c: Contraction, tile: _Tile) -> Schedule:

@@ -16,13 +16,7 @@ from tilewright.plan.contraction.gemv import GemvPlan, is_stream, plan_gemv, sch
 from tilewright.plan.contraction.instructions import tile_of, use_of
 from tilewright.plan.contraction.match import contraction_before, contraction_of, panels_of
 from tilewright.plan.contraction.microkernel import Turn, innermost_of, is_expanded
-from tilewright.plan.contraction.nest import (
-    TilePlan,
-    TileProblem,
-    default_tiles,
-    schedule_contraction,
-    shared_axes,
-)
+from tilewright.plan.contraction.nest import TilePlan, TileProblem, default_tiles, schedule_contraction
 from tilewright.plan.contraction.output_order import InOrder, find_in_order
 from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.register_tiling import (
@@ -31,6 +25,7 @@ from tilewright.plan.contraction.register_tiling import (
     rows_in_registers,
     vector_width,
 )
+from tilewright.plan.contraction.sharing import shared_axes
 from tilewright.plan.contraction.skinny_gemm import SkinnyPlan, is_wide, plan_skinny, schedule_skinny
 from tilewright.plan.contraction.split_k import SplitKPlan, is_deep, plan_split_k, schedule_split_k
 from tilewright.plan.contraction.tree import tiles_tree

@@ -17,8 +17,8 @@ from tilewright.cost import HELD_SHARE, Machine, bandwidth, line_bytes, second_c
 from tilewright.ir import Program
 from tilewright.plan.algorithms.accuracy import Accuracy
 from tilewright.plan.algorithms.choice import choose_winograd
-from tilewright.plan.contraction.nest import shared_axis, sharing
 from tilewright.plan.contraction.register_tiling import choose_tile, vector_width
+from tilewright.plan.contraction.sharing import shared_axis, sharing
 from tilewright.plan.fused.chain import Chain, Link, Window, find_chain, treats_channels_apart, window
 from tilewright.target import LINE_SECONDS, Target
 

@@ -10,15 +10,10 @@ from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import Machine
 from tilewright.ir import Index, Program, Stage, var
 from tilewright.plan.contraction.microkernel import loops_below
-from tilewright.plan.contraction.nest import (
-    TileProblem,
-    default_tiles,
-    schedule_contraction,
-    schedule_inner,
-    sharing,
-)
+from tilewright.plan.contraction.nest import TileProblem, default_tiles, schedule_contraction, schedule_inner
 from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.register_tiling import MAX_ROWS, choose_tile, is_tileable
+from tilewright.plan.contraction.sharing import sharing
 from tilewright.plan.fused.bands import Band, channel_block, summed_axis
 from tilewright.plan.fused.chain import Chain, Link, chain_of, find_links, treats_channels_apart
 from tilewright.plan.rows.nest import elements, parallelise, schedule_inner_rows

@@ -20,8 +20,8 @@ from tilewright.analysis import row_axis
 from tilewright.cost import SWEPT_SHARE, Machine, bandwidth, line_bytes, page_cycles
 from tilewright.ir import CONST, Program, Stage
 from tilewright.plan.contraction.gather import gather_operands
-from tilewright.plan.contraction.nest import sharing
 from tilewright.plan.contraction.register_tiling import choose_tile, is_tileable
+from tilewright.plan.contraction.sharing import sharing
 from tilewright.plan.fused.bands import LINE_CYCLES, ROW_LINE_CYCLES, crossing
 from tilewright.plan.fused.chain import Chain, Link, find_chain
 from tilewright.plan.inlining import inline_stages

@@ -33,7 +33,8 @@ from tilewright.ir import (
 )
 from tilewright.plan.contraction.match import panels_of
 from tilewright.plan.contraction.microkernel import fed_by, loops_below
-from tilewright.plan.contraction.nest import parallelise_tiles, sharing
+from tilewright.plan.contraction.nest import parallelise_tiles
+from tilewright.plan.contraction.sharing import sharing
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 

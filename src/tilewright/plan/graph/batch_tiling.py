@@ -39,8 +39,8 @@ from tilewright.ir import (
     walk,
     walk_index,
 )
-from tilewright.plan.contraction.nest import MIN_PARALLEL_PRODUCTS, TILES_PER_PANEL
 from tilewright.plan.contraction.register_tiling import MAX_ROWS
+from tilewright.plan.contraction.sharing import MIN_PARALLEL_PRODUCTS, TILES_PER_PANEL
 from tilewright.plan.graph.layouts import Flow
 from tilewright.target import Target
 

@@ -7,8 +7,8 @@ from itertools import takewhile
 from math import prod
 
 from tilewright.ir import Index, Load, Program, Stage, stmt_loads, walk_index
-from tilewright.plan.contraction.nest import MIN_PARALLEL_PRODUCTS
 from tilewright.plan.contraction.register_tiling import is_tileable
+from tilewright.plan.contraction.sharing import MIN_PARALLEL_PRODUCTS
 from tilewright.target import Target
 
 

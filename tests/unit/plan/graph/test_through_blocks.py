@@ -11,7 +11,7 @@ from tilewright.analysis.contraction import Contraction
 from tilewright.ir import F32, blocks
 from tilewright.lang import ops
 from tilewright.plan import EXACT, Accuracy, Flow, assign_layouts
-from tilewright.plan.contraction import nest as contraction
+from tilewright.plan.contraction import sharing as contraction
 from tilewright.plan.contraction.output_order import find_in_order
 from tilewright.plan.contraction.register_tiling import choose_tile, is_tileable
 from tilewright.plan.graph.layouts import Block
