@@ -45,6 +45,8 @@ def binary(b: Builder, op: str, a: Val, c: Val) -> Val:
     if t.kind == "bool" and op in ("min", "max"):
         return b.op("and" if op == "min" else "or", a, c)
     signed = t.kind == "int"
+    if op == "mul":
+        a, c = b.multiplier(a, c), b.multiplier(c, a)
     match op:
         case "add" | "sub" | "mul" | "and" | "or" | "xor" | "shl":
             return b.op(op, a, c)

@@ -156,6 +156,26 @@ class Builder(Access):
             lambda o: f'call {o[0].type} asm sideeffect "", "{constraints}"({o[0].typed})',
         )
 
+    def multiplier(self, a: Val, other: Val) -> Val:
+        """A factor of a product: a constant one of lanes of 16 bits as a value that LLVM does not look into.
+
+        It would write a product by 3 or 20 as up to four shifts and additions; the instruction of x86 is as
+        fast as one of these. Products by powers of two become shifts.
+        """
+        lanes = other.lanes > 1 and a.lanes == 1 and a.dtype.bits == 16 and not a.dtype.is_float
+        number = a.text.removeprefix("-")
+        if not lanes or not number.isdecimal() or int(number).bit_count() < 2:
+            return a
+        if not self.triple.startswith("x86_64"):
+            return a
+        return self.pure(
+            f"multiplier {a.text}",
+            a.dtype,
+            1,
+            (a,),
+            lambda o: f'call {o[0].type} asm "", "=r,0"({o[0].typed})',
+        )
+
     def order_nontemporal(self) -> None:
         """Have stores past the caches done before what follows, for other threads to see.
 
