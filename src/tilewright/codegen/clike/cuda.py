@@ -52,7 +52,7 @@ CUDA: Final = Dialect(
         **{("min", bits): "atomicMin(&{at}, {value});" for bits in (32, 64)},
         **{("max", bits): "atomicMax(&{at}, {value});" for bits in (32, 64)},
     }),
-    numbers_only_blocks=True,
+    single_blocks_are_constants=True,
     copy_later=copy_function,
     copies_arrive=arrive_function,
     warp_instructions=MappingProxyType(dict.fromkeys(WARP_REDUCTIONS, shuffle_function)),

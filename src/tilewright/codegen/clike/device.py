@@ -257,7 +257,7 @@ class _Kernel(WarpCalls):
         text = number if lo == Index(0) else f"{self.index(lo)} + {number}"
         outer, self.covered = self.covered, self.covered | {axis}
         lanes = self.lanes(s, full=full)
-        if self.dialect.numbers_only_blocks and full and s.hi - s.lo == Index(1):
+        if self.dialect.single_blocks_are_constants and full and s.hi - s.lo == Index(1):
             # a number that compilers do not know is none of a register: private arrays would lie in memory
             self.stmt(substitute(s.body, {s.var: s.lo}))
         else:

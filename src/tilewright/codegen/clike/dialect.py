@@ -71,10 +71,10 @@ class Dialect:
     """What they do together and each for its own results; given are also the factors read by words."""
     fragments: Mapping[str, WarpFunction] = field(default_factory=lambda: MappingProxyType({}))
     """Those of them that also take factors that a warp has brought into registers before."""
-    numbers_only_blocks: bool = False
-    """Whether the only block or thread along an axis is written as its number. With PoCL some sums
-    in private arrays were wrong once all of their indices were constants (GPT-2 and BERT scaled down), where
-    the same text with ``get_group_id`` is right, as are CUDA's and C's.
+    single_blocks_are_constants: bool = False
+    """Whether the number of the only block or thread along an axis is written as a constant. Not for PoCL, by
+    which some sums in private arrays were wrong once all of their indices were constants (small GPT-2 and
+    BERT); the same text with ``get_group_id`` is right, as are CUDA's and C's.
     """
     vectors: bool = False
     """Whether types such as ``float4`` are the language's own; otherwise they are structures."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from math import gcd
+from math import copysign, gcd
 from typing import Final
 
 from tilewright.codegen.clike.dialect import Dialect
@@ -258,7 +257,7 @@ def _certain(e: Expr) -> Iterator[Load]:
 
 def _is_zero(e: Const) -> bool:
     """Whether all bits of a constant are zero."""
-    return e.value == 0 and math.copysign(1, e.value) > 0
+    return e.value == 0 and copysign(1, e.value) > 0
 
 
 def _at(indices: tuple[Index, ...], name: str, value: int) -> tuple[Index, ...]:
