@@ -6,8 +6,9 @@
 Engines take turns, each in a process of its own, on bound inputs. A line has the shortest and the median
 time of a call of each, their ratio (of the shortest), the aim, and the largest difference from onnxruntime
 relative to the largest result. Besides: ``passive``, ours against itself while two other processes spin;
-``stencil_call``, a compiled program's call against the bound one; ``graph_20000``, compiling a large graph,
-milliseconds a node. Exit status 1 where a result differs.
+``stencil_call``, a compiled program's call against the bound one; ``run_time_...``, products of two matrices
+given at run time against those with a constant one; ``graph_20000``, compiling a large graph, milliseconds a
+node. Exit status 1 where a result differs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -326,6 +328,28 @@ def stencil_call(threads: int, rounds: int, seconds: float) -> dict[str, Any]:
     return {"benchmark": "cliffs", "case": "stencil_call", **shortest, "ratio": ratio, "aim": 1.1}
 
 
+def run_time_product(left: str, right: str, threads: int, rounds: int, seconds: float) -> dict[str, Any]:
+    """A product of two matrices given at run time beside the same with a constant one."""
+    a, b = (lang.placeholder((512, 512), kind, name=name) for kind, name in ((left, "A"), (right, "B")))
+    wide, k = "f32" if left == "bf16" else "i32", lang.reduce_axis(512, "k")
+    c = lang.compute(
+        (512, 512),
+        lambda i, j: lang.sum(lang.cast(a[i, k], wide) * lang.cast(b[k, j], wide), axis=k),
+        name="C",
+    )
+    program = lang.program([a, b], [c])
+    given = {each.name: normal(512, 512, scale=9.0).astype(each.dtype.numpy) for each in program.inputs}
+    open_, fixed = (
+        tilewright.compile(program, threads=threads, constants=known).bind(feeds)
+        for known, feeds in (({}, given), ({"B": given["B"]}, {"A": given["A"]}))
+    )
+    wrong = float(np.abs(open_.run()[0].astype(np.float64) - fixed.run()[0]).max())
+    found, wanted = turns([open_.run, fixed.run], rounds, seconds)
+    figures = {"ours_ms": min(found) * 1e3, "constant_ms": min(wanted) * 1e3, "difference": wrong}
+    case = f"run_time_{left}_{right}"
+    return {"benchmark": "cliffs", "case": case, **figures, "ratio": min(found) / min(wanted), "aim": 1.5}
+
+
 def graph_20000() -> dict[str, Any]:
     """Compiling 20,000 nodes."""
     nodes, value = [], "x"
@@ -352,7 +376,14 @@ def graph_20000() -> dict[str, Any]:
 def main() -> int:
     """Measure and print; 1 if a result is wrong."""
     parser = parser_of(__doc__)
-    add_models(parser, [*CLIFFS, "passive", "stencil_call", "graph_20000"])
+    own: dict[str, Callable[[int, int, float], dict[str, Any]]] = {
+        "passive": passive,
+        "stencil_call": stencil_call,
+        "run_time_u8_i8": partial(run_time_product, "u8", "i8"),
+        "run_time_i8_i8": partial(run_time_product, "i8", "i8"),
+        "run_time_bf16": partial(run_time_product, "bf16", "bf16"),
+    }
+    add_models(parser, [*CLIFFS, *own, "graph_20000"])
     add_turns(parser, rounds=5, seconds=0.2)
     arguments = parser.parse_args()
     threads, rounds, seconds = arguments.threads, arguments.rounds, arguments.seconds
@@ -360,8 +391,8 @@ def main() -> int:
     for name in names(arguments.models):
         if name == "graph_20000":
             row = graph_20000()
-        elif name in ("passive", "stencil_call"):
-            row = (passive if name == "passive" else stencil_call)(threads, rounds, seconds)
+        elif name in own:
+            row = own[name](threads, rounds, seconds)
         else:
             row = measure(name, CLIFFS[name], threads, rounds, seconds)
             wrong |= not row["difference"] <= TOLERANCE
