@@ -323,7 +323,7 @@ def _compared(
 
 
 def variants(threads: int, turns: int, limit: float) -> Iterator[dict[str, Any]]:
-    """A row for products and a time loop whose loops are written in other orders: they should run alike."""
+    """A row for products whose loops are written in other orders: the different codes made of them, their times."""
     made = {
         "gemm": (
             "def gemm(A: f64[700, 700], B: f64[700, 700], C: f64[700, 700]):\n",
@@ -340,17 +340,21 @@ def variants(threads: int, turns: int, limit: float) -> Iterator[dict[str, Any]]
     }
     for name, (head, loops, body, extent) in made.items():
         calls: dict[str, tuple[Call, Call]] = {}
+        codes: set[str] = set()
+        table: list[Array] = []
         for order in permutations(loops):
             lines = [f"{'    ' * (n + 1)}for {v} in range({extent}):\n" for n, v in enumerate(order)]
             func = read_python(head + "".join(lines) + "    " * (len(loops) + 1) + body + "\n")
             given, _ = arguments(func, {})
-            table = [aligned_copy(given[b.name]) for b in func.buffers]
+            # the same memory for all, whose place decides more than a few percent
+            table = table or [aligned_copy(given[b.name]) for b in func.buffers]
             kernel = Nest(func, detect(), threads).kernel({})
+            codes.add(kernel.assembly())
             calls["".join(order)] = (lambda: None, lambda k=kernel, t=table: k.run(t))  # type: ignore[misc]
         for prepare, run in calls.values():
             prepare()
             run()
         times = interleaved(calls, turns, limit)
         spread = max(times.values()) / min(times.values()) - 1
-        row = {"part": "variants", "name": name, "spread": spread}
+        row = {"part": "variants", "name": name, "codes": len(codes), "spread": spread}
         yield row | {k: v * 1e3 for k, v in times.items()}
