@@ -323,7 +323,7 @@ def _compared(
 
 
 def variants(threads: int, turns: int, limit: float) -> Iterator[dict[str, Any]]:
-    """A row for products whose loops are written in other orders: the different codes made of them, their times."""
+    """A row for products whose loops are written in other orders: how many codes were made, their times."""
     made = {
         "gemm": (
             "def gemm(A: f64[700, 700], B: f64[700, 700], C: f64[700, 700]):\n",

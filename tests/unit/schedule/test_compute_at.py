@@ -400,3 +400,22 @@ for q in range(2):
     s = Schedule(func).compute_at("T", "j")
     given = {"X": np.arange(8, dtype=np.float32)}
     np.testing.assert_array_equal(run_function(s.func, given)["C"], 2 * given["X"] + 2)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_all_of_an_operand_keeps_its_layout(parallel):
+    """Each iteration has the whole operand, stored as before: a copy a thread, where the loop is parallel."""
+    a, w = lang.placeholder((8, 6), name="A"), lang.placeholder((6, 4), name="W")
+    p = lang.compute((6, 4), lambda k, j: w[k, j] * 2, name="P")
+    k = lang.reduce_axis(6, "k")
+    c = lang.compute((8, 4), lambda i, j: lang.sum(a[i, k] * p[k, j], axis=k), name="C")
+    program = lang.program([a, w], [c])
+    s = Schedule(program).set_layout("P", ("d1", "d0")).split("i", 4)
+    s = s.parallel("i_o") if parallel else s
+    s = s.compute_at("P", "i_o")
+    stored = buffers_of(s.func)["P"]
+    assert [str(e) for e in stored.physical_shape] == ["4", "6"]
+    assert s.loops("P")[0] == "i_o"
+    assert_same(program, s.func)
+    with pytest.raises(ScheduleError, match="has a layout of its own, which a tile cannot keep"):
+        Schedule(program).set_layout("P", ("d1", "d0")).reorder("C_j", "i").compute_at("P", "C_j")

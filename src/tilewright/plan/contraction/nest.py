@@ -124,6 +124,7 @@ class TileProblem:
     written. ``panels`` names the stage that makes the operand ``b`` in the order in which it is read, tile
     by tile. A result that a copy puts ``in_order`` is copied part by part. What makes the operand ``a`` is
     put by ``rows`` into the loop over blocks of rows that stay in the second cache level, if there is one.
+    An operand ``b`` that is ``copied`` for it is made by each thread that takes a part of an m axis.
     """
 
     c: Contraction
@@ -132,6 +133,7 @@ class TileProblem:
     panels: str | None = None
     in_order: InOrder | None = None
     rows: Callable[[Schedule, str], Schedule] | None = None
+    copied: bool = False
 
     @property
     def last(self) -> Stage:
@@ -151,7 +153,7 @@ def default_tiles(p: TileProblem, machine: Machine) -> TilePlan:
     machine = sharing(p.c.stage, machine)
     chosen = choose_tile(c, target)
     columns = chosen.vectors * vector_width(c, target)
-    cut = shared_axis(c, chosen, machine)
+    cut = shared_axis(c, chosen, machine, p.copied)
     if p.in_order is not None and cut is not None:
         even = c.extent(c.vector) % (columns * machine.threads) == 0
         position = [i.as_var() for i in c.write.indices].index(cut)

@@ -10,7 +10,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import Node
-from tilewright.ir import Program, Stage
+from tilewright.ir import Load, Program, Stage, Store
 from tilewright.plan.contraction.gemm import GemmPlan, is_large_product, plan_gemm, schedule_gemm
 from tilewright.plan.contraction.gemv import GemvPlan, is_stream, plan_gemv, schedule_gemv
 from tilewright.plan.contraction.instructions import tile_of, use_of
@@ -101,7 +101,8 @@ class ContractionProblem:
             c = found
         panels = None if packed is not None else self.panels
         rows = _rows_maker(program, c, self.ordered)
-        return TileProblem(c, self.epilogue, program.outputs, panels, self.ordered, rows), program
+        copied = _is_copied(program, c)
+        return TileProblem(c, self.epilogue, program.outputs, panels, self.ordered, rows, copied), program
 
 
 class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
@@ -260,6 +261,18 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
             if epilogue is None
             else schedule_elementwise(s, problem.program, epilogue, problem.context.machine)
         )
+
+
+def _is_copied(program: Program, c: Contraction) -> bool:
+    """Whether the operand ``b`` of a product by matrices is a copy that is made for it alone."""
+    if c.b is None or tile_of(c) is None or program.consumers(c.b.buffer) != (c.stage,):
+        return False
+    makers = program.producers(c.b.buffer)
+    return (
+        len(makers) == 1
+        and isinstance(makers[0].body, Store)
+        and isinstance(makers[0].body.writes[0].value, Load)
+    )
 
 
 def _row_blocks(c: Contraction) -> list[tuple[str, int]]:

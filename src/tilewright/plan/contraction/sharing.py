@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.analysis import Contraction, footprint, row_axis
 from tilewright.cost import BLOCK_SHARE, Machine, bandwidth, second_cache
-from tilewright.ir import Binary, Call, Cast, Select, Stage, Store, Unary, walk
+from tilewright.ir import Binary, Call, Cast, Load, Select, Stage, Store, Unary, walk
 from tilewright.plan.contraction.register_tiling import RegisterTile, vector_width
 
 #: Register tiles that must use a panel of weights, for each thread to read all panels: the first one waits.
@@ -45,12 +45,13 @@ def shared_axes(c: Contraction, machine: Machine) -> tuple[str, ...]:
     return tuple(a for a in axes[:1] if c.extent(a) % machine.threads == 0)
 
 
-def shared_axis(c: Contraction, tile: RegisterTile, machine: Machine) -> str | None:
+def shared_axis(c: Contraction, tile: RegisterTile, machine: Machine, copied: bool = False) -> str | None:
     """The outermost m axis, if threads can share it evenly; ``None`` where a batch does as well.
 
     What a thread reads of ``a`` then comes from its own core, if the kernel before shared the same axis, but
     each thread reads all of ``b``: worth it where its panels are used often, or ``b`` is a smaller part than
-    ``a``, which each thread would read once a panel where the second cache level does not keep it.
+    ``a``, which each thread would read once a panel where the second cache level does not keep it. A ``b``
+    that is ``copied`` in the same run and that the second level keeps is made by each thread for itself.
     """
     if machine.threads == 1:
         return None
@@ -64,12 +65,21 @@ def shared_axis(c: Contraction, tile: RegisterTile, machine: Machine) -> str | N
     k = math.prod(c.extent(a) for a in c.axes("k"))
     n = math.prod(c.extent(a) for a in c.axes("n", "batch"))
     constant = 0 if c.b is None else n * k * math.prod(c.extent(a) for a in c.axes("window"))
-    if m // (tile.rows * machine.threads) < TILES_PER_PANEL and constant > m * (k + n) + _again(
-        c, tile, machine
+    own = copied and c.b is not None and operand_bytes(c, c.b) <= BLOCK_SHARE * second_cache(machine.target)
+    if (
+        not own
+        and m // (tile.rows * machine.threads) < TILES_PER_PANEL
+        and constant > m * (k + n) + _again(c, tile, machine)
     ):
         return None
     step = tile.rows if axes[0] == row_axis(c) else 1
     return axes[0] if c.extent(axes[0]) % (machine.threads * step) == 0 else None
+
+
+def operand_bytes(c: Contraction, operand: Load) -> int:
+    """Bytes of an operand. Not what its indices span: those of groups leave out the place within one."""
+    axes = {it.name for it in c.stage.iters} & operand.vars
+    return math.prod(c.extent(a) for a in axes) * operand.dtype.bytes
 
 
 def _again(c: Contraction, tile: RegisterTile, machine: Machine) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,6 +10,7 @@ from tilewright.cost import BLOCK_SHARE, second_cache
 from tilewright.ir import Buffer, Stage
 from tilewright.plan.contraction.instructions import tile_of
 from tilewright.plan.contraction.register_tiling import RegisterTile, vector_width
+from tilewright.plan.contraction.sharing import operand_bytes
 from tilewright.plan.streaming_stores import is_mostly_stored, reads_as_much
 from tilewright.target import Target
 
@@ -42,7 +42,4 @@ def bands_pass(c: Contraction, tile: RegisterTile, target: Target) -> bool:
         return False
     if tile.rows * SQUARE_SHARE < tile.vectors * vector_width(c, target):
         return False
-    # not what its indices span: of operands that an instruction takes by groups they leave out the group
-    axes = {it.name for it in c.stage.iters} & c.b.vars
-    read = math.prod(c.extent(a) for a in axes) * c.b.dtype.bytes
-    return read <= BLOCK_SHARE * second_cache(target)
+    return operand_bytes(c, c.b) <= BLOCK_SHARE * second_cache(target)

@@ -31,6 +31,7 @@ from tilewright.schedule.producer.nest import (
     check_available,
     check_visible,
     is_tile,
+    is_whole,
     kinds_of,
     sites,
     solve,
@@ -50,7 +51,8 @@ def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool 
     The stage's nests are rebuilt as serial loops ``<block>_<iterator>`` at the start of the loop's body,
     before the first statement that reads the result, and guarded where the box reaches past the stage's
     domain; earlier loop primitives on the stage are forgotten. Its buffers are allocated just inside ``loop``
-    and store only the box, logical indices unchanged. With ``keep_storage`` the allocation stays.
+    and store only the box, logical indices unchanged: in a layout of their own they keep that, if each
+    iteration needs all of them. With ``keep_storage`` the allocation stays.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -136,6 +138,14 @@ def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool 
             body = without_alloc(body, name)
             box = footprint(inner, env, declared[name])
             assert box is not None
+            if not is_tile(declared[name]) and not is_whole(declared[name], box):
+                raise refusal(
+                    func,
+                    f"buffer {name!r} has a layout of its own, which a tile cannot keep",
+                    hint=f"compute all of it in each iteration of a loop around {loop!r}",
+                    at=[block, loop],
+                    buffers=[name],
+                )
             tiles.append(as_tile(declared[name], box))
         inner = around(tiles, inner)
     place = find(body, loop)
@@ -186,13 +196,6 @@ def _check(
                 f"{block!r} defines {name!r}, an argument of the function, which must be computed in full",
                 hint="move its consumer instead, with reverse_compute_at",
                 at=[block, loop],
-            )
-        if not keep_storage and not is_tile(buffer_at(func, name)[0]):
-            raise refusal(
-                func,
-                f"buffer {name!r} has a layout of its own, which a tile cannot keep",
-                at=[block],
-                buffers=[name],
             )
     several = len({s.block.stage for s in group}) > 1
     if keep_storage and (several or any(it.kind == "ord" for s in group for it in s.block.iters)):

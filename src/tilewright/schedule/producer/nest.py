@@ -349,10 +349,15 @@ def is_tile(buffer: Buffer) -> bool:
     ) and len(m.dims) == len(m.exprs)
 
 
+def is_whole(buffer: Buffer, box: Box) -> bool:
+    """Whether the box is all of the buffer."""
+    return all(s.lo == ZERO and s.extent == n for s, n in zip(box.spans, buffer.shape, strict=True))
+
+
 def as_tile(buffer: Buffer, box: Box) -> Buffer:
-    """``buffer`` storing just the box, its logical indices kept."""
-    if all(s.lo == ZERO and s.extent == n for s, n in zip(box.spans, buffer.shape, strict=True)):
-        return buffer.with_(layout=None, halo=None)
+    """``buffer`` storing just the box, its logical indices kept; all of it, in any layout it has."""
+    if is_whole(buffer, box):
+        return buffer.with_(layout=None, halo=None) if is_tile(buffer) else buffer
     return buffer.with_(layout=box.layout(), halo=None)
 
 

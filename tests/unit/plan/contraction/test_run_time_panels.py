@@ -5,7 +5,7 @@ import pytest
 
 from native_kernel import HOST, Native
 from tilewright.cost import Machine
-from tilewright.ir import run_function, verify
+from tilewright.ir import Index, buffers_of, run_function, verify
 from tilewright.strategies import default_schedule
 from tilewright.target import INTERPRETED
 from unit.codegen.test_tiles import AMX
@@ -19,6 +19,8 @@ SIZES = [
     ((15, 96, 192), True),
     ((29, 312, 312), None),
     ((13, 19, 68), None),
+    ((128, 128, 128), True),
+    ((32, 256, 128), True),
     ((1, 32, 64), False),
 ]
 
@@ -41,3 +43,26 @@ def test_products_of_two_arguments(kind, sizes, used, threads):
         np.testing.assert_allclose(made, wanted, rtol=0, atol=tolerance)
     if HOST.tiles:
         np.testing.assert_allclose(Native(s.func)(given)["C"], wanted, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "each"), [((512, 512, 512), True), ((128, 512, 512), True), ((32, 512, 512), False)]
+)
+def test_threads_make_the_panels_that_they_read(sizes, each):
+    """Where threads share rows, each has panels of its own; where they share panels, each makes its part."""
+    s = default_schedule(product(*sizes, "tdpbusd"), Machine(AMX, 2))
+    (name,) = (b for b in s.blocks() if b.endswith("_groups"))
+    made, used = s.loops(name), s.loops("C")
+    kinds = {loop: s.loop(loop).kind.name for loop in (made[0], used[0])}
+    assert set(kinds.values()) == {"parallel"}
+    assert (made[0] == used[0]) == each
+    buffer = buffers_of(s.func)[name]
+    assert (buffer.scope == "local") == each
+    if each:
+        assert s.loop(used[0]).extent == Index(2)
+    else:
+        columns = [
+            next(iter(s.block(x).bind[at].vars & set(loops)))
+            for x, at, loops in ((name, 1, made[:1]), ("C", 1, used[:1]))
+        ]
+        assert columns == [made[0], used[0]]
