@@ -124,7 +124,7 @@ def schedule_panels(s: Schedule, stage: Stage, program: Program, machine: Machin
     if columns % width or depth % group:
         return None
     along = threads_of_reader(s, stage)
-    follows = along == loops[found[0]]
+    follows = along == loops[found[0]] and _shares_evenly(s, buffer.name, found[0])
     s, private = _by_each_thread(s, stage, buffer, machine) if along is None else (s, False)
     loops = s.loops(stage.name)[-len(layout.dims) :]
     column, k, outside, inside = loops[found[0]], loops[found[1]], found[2], found[3]
@@ -210,6 +210,17 @@ def threads_of_reader(s: Schedule, stage: Stage) -> str | None:
         dims.update(d for indices in read for d, i in enumerate(indices) if moved & i.vars)
     loops = s.loops(stage.name)
     return loops[dims.pop()] if len(dims) == 1 and len(loops) == len(stage.iters) else None
+
+
+def _shares_evenly(s: Schedule, name: str, dim: int) -> bool:
+    """Whether threads take parts of a dimension of a buffer: not where their loop is fused with others."""
+    for place in blocks(s.func.body):
+        outer = next((f.var for f in place.loops if f.kind == PARALLEL), "")
+        at = place.node.binding()
+        for indices in _read_at(place.node, name):
+            if not any(at[it].coefficient(outer) for it in indices[dim].vars if it in at):
+                return False
+    return True
 
 
 def _read_at(block: Block, name: str) -> list[tuple[Index, ...]]:
