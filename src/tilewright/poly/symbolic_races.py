@@ -247,8 +247,9 @@ def _constrained(
 ) -> isl.Map:
     """Pairs that agree in the loops ``equal``, and differ in some coordinate where ``differ`` has any."""
     left, right = model.space(a), model.space(b)
-    same = [var(d) for d in equal]
-    out = pairs.intersect(left.map_to("", same).apply_range(right.map_to("", same).reverse()))
+    out = pairs
+    for d in equal:
+        out = out.equate(DIM.in_, a.dims.index(d), DIM.out, b.dims.index(d))
     result: isl.Map | None = None
     for x, y in differ:
         one, two = left.map_to("", [x]), right.map_to("", [y])

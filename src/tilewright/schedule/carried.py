@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 from typing import Final
 
@@ -49,6 +50,8 @@ from tilewright.ir import (
 
 FACTS: Final = 2
 """Facts that one bound may use: one of each of the two accesses."""
+REMEMBERED: Final = 4096
+"""Questions about pairs of accesses whose answers are kept: some hundred a step of a kernel's schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,21 +304,35 @@ def forced(
     forced.
     """
     used = frozenset[str]().union(*(x.vars | y.vars for x, y in pairs))
-    kept: dict[str, tuple[Index, Index]] = {}
+    kept: list[tuple[str, Index, Index]] = []
     for v in reversed(list(ranges)):
         if v in used:
-            kept[v] = ranges[v]
+            kept.append((v, *ranges[v]))
             used |= ranges[v][0].vars | ranges[v][1].vars
-    primes = {v: var(v + "'") for v in kept if v not in shared}
+    names = {v for v, _, _ in kept}
+    own, others = (tuple(f for f in some if f.vars <= names) for some in facts)
+    return _forced(tuple(dict.fromkeys(pairs)), tuple(reversed(kept)), shared & names, wanted, own, others)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _forced(
+    pairs: tuple[tuple[Index, Index], ...],
+    ranges: tuple[tuple[str, Index, Index], ...],
+    shared: frozenset[str],
+    wanted: frozenset[str],
+    own: tuple[Index, ...],
+    others: tuple[Index, ...],
+) -> frozenset[str]:
+    """:func:`forced` of what matters alone. Steps of a schedule, checked one by one, ask the same again."""
+    primes = {v: var(v + "'") for v, _, _ in ranges if v not in shared}
     both: dict[str, tuple[Index, Index]] = {}
-    for v, (lo, hi) in reversed(kept.items()):
+    for v, lo, hi in ranges:
         both[v] = (lo, hi)
         if v in primes:
             both[v + "'"] = (substitute_index(lo, primes), substitute_index(hi, primes))
-    known = [f for f in facts[0] if f.vars <= kept.keys()]
-    known += [substitute_index(f, primes) for f in facts[1] if f.vars <= kept.keys()]
-    system = _System(primes, both, list(dict.fromkeys(known)))
-    for x, y in dict.fromkeys(pairs):
+    known = dict.fromkeys((*own, *(substitute_index(f, primes) for f in others)))
+    system = _System(primes, both, list(known))
+    for x, y in pairs:
         system.add(x, substitute_index(y, primes))
     system.solve(wanted)
     return frozenset(system.equal)

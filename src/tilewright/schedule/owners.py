@@ -52,7 +52,7 @@ def placed_accesses(alloc: Alloc, env: Env) -> tuple[tuple[Placed, ...], dict[st
 
     No accesses where no loop over threads is below the allocation.
     """
-    touches, ranges = touches_below(alloc.body, env)
+    touches, ranges = touches_below(alloc.body, env, lambda name: name == alloc.buffer.name)
     coordinates: dict[str, Index] = {}
     axes: dict[str, str] = {}
     last: dict[str, Index] = {}
@@ -84,7 +84,7 @@ def placed_accesses(alloc: Alloc, env: Env) -> tuple[tuple[Placed, ...], dict[st
             tuple(substitute_index(f, coordinates) for f in facts),
         )
 
-    return tuple(placed(t) for t in touches if t.buffer == alloc.buffer.name), known_ranges
+    return tuple(map(placed, touches)), known_ranges
 
 
 def ownerless(alloc: Alloc, env: Env) -> Ownerless | None:
