@@ -10,7 +10,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import Node
-from tilewright.ir import Load, Program, Stage, Store
+from tilewright.ir import Program, Stage
 from tilewright.plan.contraction.gemm import GemmPlan, is_large_product, plan_gemm, schedule_gemm
 from tilewright.plan.contraction.gemv import GemvPlan, is_stream, plan_gemv, schedule_gemv
 from tilewright.plan.contraction.instructions import tile_of, use_of
@@ -29,6 +29,7 @@ from tilewright.plan.contraction.sharing import shared_axes
 from tilewright.plan.contraction.skinny_gemm import SkinnyPlan, is_wide, plan_skinny, schedule_skinny
 from tilewright.plan.contraction.split_k import SplitKPlan, is_deep, plan_split_k, schedule_split_k
 from tilewright.plan.contraction.tree import tiles_tree
+from tilewright.plan.elementwise.copies import is_copy
 from tilewright.plan.rows.nest import schedule_copy_at, schedule_elementwise
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
@@ -268,11 +269,7 @@ def _is_copied(program: Program, c: Contraction) -> bool:
     if c.b is None or tile_of(c) is None or program.consumers(c.b.buffer) != (c.stage,):
         return False
     makers = program.producers(c.b.buffer)
-    return (
-        len(makers) == 1
-        and isinstance(makers[0].body, Store)
-        and isinstance(makers[0].body.writes[0].value, Load)
-    )
+    return len(makers) == 1 and is_copy(makers[0])
 
 
 def _row_blocks(c: Contraction) -> list[tuple[str, int]]:

@@ -12,14 +12,17 @@ from tilewright.ir import (
     PARALLEL,
     Block,
     Buffer,
+    Cast,
     Exec,
     FloorDiv,
     Index,
     IndexMap,
+    Load,
     MinMax,
     Mod,
     Program,
     Stage,
+    Store,
     blocks,
     floordiv,
     mod,
@@ -147,6 +150,14 @@ def schedule_panels(s: Schedule, stage: Stage, program: Program, machine: Machin
     return s.parallel(shared)
 
 
+def is_copy(stage: Stage) -> bool:
+    """Whether a stage but moves elements, perhaps to another type: done again it costs their moves alone."""
+    if not isinstance(stage.body, Store) or len(stage.body.writes) != 1 or stage.is_reduction:
+        return False
+    value = stage.body.writes[0].value
+    return isinstance(value.a if isinstance(value, Cast) else value, Load)
+
+
 def _by_each_thread(s: Schedule, stage: Stage, buffer: Buffer, machine: Machine) -> tuple[Schedule, bool]:
     """The stage where each thread begins what it reads of it, if that is all, and near enough to it there.
 
@@ -158,7 +169,7 @@ def _by_each_thread(s: Schedule, stage: Stage, buffer: Buffer, machine: Machine)
         for place in blocks(s.func.body)
         if _read_at(place.node, buffer.name)
     )
-    share = next(iter(outer)) if len(outer) == 1 else None
+    share = next(iter(outer)) if len(outer) == 1 and is_copy(stage) else None
     if share is None or share.extent != Index(machine.threads):
         return s, False
     if buffer_bytes(buffer) > BLOCK_SHARE * second_cache(machine.target):
