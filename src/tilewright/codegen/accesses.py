@@ -383,7 +383,9 @@ class Accesses(Indices):
     def _load_known(self, buf: MemoryBuffer, p: Val, lanes: int, mask: Val | None) -> Val:
         """Load from ``p``, or what was loaded from there before; equal addresses are one value."""
         b = self.b
-        key = (p.text, lanes, 0, "") if mask is None else (p.text, lanes, mask.depth, mask.text)
+        # names are counted in each function anew: one is a value together with its depth
+        at = p.depth, p.text
+        key = (at, lanes, 0, "") if mask is None else (at, lanes, mask.depth, mask.text)
         hit = self._earlier_load(buf.loads, key, buf)
         if hit is not None:
             return hit

@@ -44,8 +44,8 @@ class Plan:
     kept: list[object] = field(default_factory=list)  # what keys of the cache name by identity
 
 
-LoadKey: TypeAlias = tuple[int | str, int, int, str]
-"""Constant offset or address, lanes, and the mask's depth and text."""
+LoadKey: TypeAlias = tuple[int | tuple[int, str], int, int, str]
+"""Constant offset, or the depth and the text of an address; lanes, and the mask's depth and text."""
 
 Loads: TypeAlias = dict[LoadKey, tuple[Val, int, Scope]]
 """What has been loaded, the version of the buffer that it was, and where that was done."""

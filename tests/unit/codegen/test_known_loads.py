@@ -44,6 +44,23 @@ def test_what_was_stored_in_between_is_loaded_again():
     np.testing.assert_array_equal(got, np.cumsum(data, axis=0))
 
 
+@pytest.mark.parametrize("unread", range(8))
+def test_addresses_of_two_functions_may_have_one_name(unread):
+    """Y[i, k] = X[i, P[1, k]]: P's second row starts where it does before the loop; threads go on from there.
+
+    The inputs that nothing reads move the numbers of the one function against those of the other.
+    """
+    W = lang.param("W", lo=32)
+    P, X = lang.placeholder((2, W), dtype="i64", name="P"), lang.placeholder((3, W), name="X")
+    others = [lang.placeholder((1,), name=f"unread{n}") for n in range(unread)]
+    Y = lang.compute((3, 32), lambda i, k: X[i, lang.clamp(P[1, k], 0, W - 1)], name="Y")
+    s = Schedule(lang.program([*others, P, X], [Y])).vectorize("k").parallel("i")
+    x, places = np.arange(3 * 40, dtype=np.float32).reshape(3, 40), np.arange(80).reshape(2, 40) * 7 % 40
+    arrays = {"P": places, "X": x, **{o.name: np.zeros(1, np.float32) for o in others}}
+    got = Native(s.func, vector_bits=256)(arrays, {"W": 40})["Y"]
+    np.testing.assert_array_equal(got, x[:, places[1, :32]])
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_product_that_is_known_is_added_and_not_made_again(first):
     X, W = (lang.placeholder((8,), name=name) for name in "XW")
