@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -54,8 +55,8 @@ class Aside:
             try:
                 task()
             except (TilewrightError, MemoryError, RuntimeError) as error:
-                # RuntimeError: no thread starts any more in a process that ends
-                _log.warning("given up aside: %s", error)
+                # RuntimeError: no thread starts any more in a process that ends, and nobody needs the task there
+                _log.log(logging.INFO if self.is_over() else logging.WARNING, "given up aside: %s", error)
             finally:
                 with self._lock:
                     self._seen.discard(key)

@@ -176,3 +176,19 @@ def test_tasks_are_done_aside_in_order_and_failures_given_up():
     aside.want(0, lambda: done.append("again"))
     aside.wait()
     assert done == [0, 1, 2, "again"] and not aside.is_over()
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_what_the_end_of_the_process_cuts_short_is_no_warning(over, monkeypatch, caplog):
+    monkeypatch.setattr(Aside, "is_over", lambda self: over and bool(asked))
+    aside, asked = Aside(), []
+
+    def cut_short():
+        asked.append("the process ends while this is at work")
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    aside.want("task", cut_short)
+    aside.wait()
+    assert [r.levelname for r in caplog.records if r.name == "tilewright.driver.aside"] == ["WARNING"] * (
+        not over
+    )
