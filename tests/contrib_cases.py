@@ -455,6 +455,21 @@ def _quantised() -> dict[str, Contrib]:
             },
             dynamic,
         ),
+        "conversion to integers": case(
+            "QuantizeLinear",
+            {
+                "x": floats,
+                "s": np.array([5e-5, 2e-4, 1e-4], np.float32),
+                "z": np.array([9, -3, 700], np.int16),
+            },
+            lambda x, s, z: (np.clip(np.rint(x / s[:, None]) + z[:, None], -32768, 32767).astype(np.int16),),
+            axis=0,
+        ),
+        "conversion to numbers": case(
+            "DequantizeLinear",
+            {"x": x.astype(np.uint16) * 250, "s": _f32(0.05), "z": np.array(30000, np.uint16)},
+            lambda x, s, z: (_numbers(x, s, z),),
+        ),
         "product, in numbers": case(
             "MatMulIntegerToFloat",
             {

@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tilewright.graph import NARROW_INTEGERS, OWN, Node, Subgraph
+from tilewright.graph import MICROSOFT, NARROW_INTEGERS, OWN, Node, Subgraph
 from tilewright.support import quoted
 
 #: Operators whose result has the type and the elements of their first input.
 _MOVING: Final = frozenset(
     {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather"}
 )
+#: Operators that onnxruntime has in its own domain, too: its tools write them before operator set 21.
+_CONVERSIONS: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 def with_narrow(nodes: Sequence[Node], narrow: Mapping[str, str]) -> tuple[list[Node], dict[str, str]]:
@@ -40,20 +42,21 @@ def _typed(node: Node, known: dict[str, str], refused: dict[str, str]) -> Node:
     second = node.inputs[1] if len(node.inputs) > 1 else ""
     third = node.inputs[2] if len(node.inputs) > 2 else ""
     made: str | None = None
+    conversion = node.domain in ("", MICROSOFT) and node.op in _CONVERSIONS
     if not node.domain and node.op == "Cast":
         made = str(node.attributes.get("to"))
     elif not node.domain and node.op == "CastLike" and second in known:
         made = known[second]
         attributes = {**node.attributes, "to": made}
         node = replace(node, op="Cast", inputs=node.inputs[:1], attributes=attributes)
-    elif not node.domain and node.op == "QuantizeLinear":
+    elif conversion and node.op == "QuantizeLinear":
         made = known.get(third, str(node.attributes.get("output_dtype")))
         if made in NARROW_INTEGERS:
             # not the operator that passes know, whose results have the range of their type
             attributes = {**node.attributes, "output_dtype": made}
             node = replace(node, op="QuantizeNarrow", domain=OWN, version=1, attributes=attributes)
     read = known.keys() & (set(node.used_inputs) | _inner_reads(node))
-    if made is None and read and (node.domain or node.op not in ("DequantizeLinear", "CastLike")):
+    if made is None and read and not conversion and (node.domain or node.op != "CastLike"):
         if node.domain or node.op not in _MOVING:
             refused[node.origin] = (
                 f"{quoted(min(read))} has elements of 4 bits or fewer, which only DequantizeLinear and Cast "

@@ -228,6 +228,12 @@ def qlinear_concat(p: Parts, scale: str, zero: str, *parts: str) -> None:
     p.give(_integers(p, joined, 0, p.type(1).dtype))
 
 
+@decomposition("QuantizeLinear", "DequantizeLinear", domain=MICROSOFT)
+def standard_conversion(p: Parts, x: str, scale: str, zero: str = "") -> None:
+    """The operator of the standard, for element types that it did not have in the model's operator set."""
+    p.give(p.add(p.ctx.node.op, (x, scale, zero), attributes=p.ctx.node.attributes))
+
+
 #: The largest of the integers that numbers are quantised to.
 _MOST: Final = 255.0
 
