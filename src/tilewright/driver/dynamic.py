@@ -41,7 +41,15 @@ from tilewright.runtime import (
     Ranges,
     SizeReader,
 )
-from tilewright.support import ArtefactError, InputError, get_logger, known_names, quoted
+from tilewright.support import (
+    ArtefactError,
+    InputError,
+    ModelError,
+    UnsupportedOperatorError,
+    get_logger,
+    known_names,
+    quoted,
+)
 
 _log = get_logger(__name__)
 
@@ -376,7 +384,17 @@ class DynamicModel(HoldsCode):
 
     def _units(self, sizes: Mapping[str, int]) -> GraphUnits:
         """The units at some sizes, cut and laid out as at all others where that is possible."""
-        graph = self._model.graph({**self._shapes, **sizes}, self._constants)
+        try:
+            graph = self._model.graph({**self._shapes, **sizes}, self._constants)
+        except ModelError as error:
+            if error.hint is None and sizes and not isinstance(error, UnsupportedOperatorError):
+                # the numbers in the message are of sizes that nobody may have named
+                at = ", ".join(f"{quoted(name)} {n}" for name, n in sizes.items())
+                error.hint = (
+                    f"so it is at the open sizes {at}: sizes that depend on each other need one name in the "
+                    "file, or values in shapes="
+                )
+            raise
         graph = replace(graph, constants={v: self._shared(v, a) for v, a in graph.constants.items()})
         try:
             made = self._compiler.units(graph, self._plan)

@@ -10,7 +10,7 @@ from tilewright.driver import dynamic
 from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.size_ranges import UNSAID, range_of
 from tilewright.strategies.construct.strategy import ConstructStrategy
-from tilewright.support import InputError
+from tilewright.support import InputError, ModelError
 
 HIDDEN, HEADS = 24, 3
 
@@ -281,3 +281,13 @@ def test_products_of_bytes_whose_rows_are_open():
         x = random.integers(0, 256, (batch, steps, 64)).astype(np.uint8)
         wanted = x.astype(np.int32) @ weights["w"].astype(np.int32)
         np.testing.assert_array_equal(model(x)[0], wanted)
+
+
+def test_sizes_that_do_not_fit_each_other_are_named():
+    """Exporters name the batch of each input anew: no size that a message mentions is one that was given."""
+    node = helper.make_node("MatMul", ["a", "b"], ["y"], name="product")
+    inputs = [onnx_models.tensor("a", ("rows_a", 3, 4)), onnx_models.tensor("b", ("rows_b", 4, 5))]
+    model = onnx_models.model([node], inputs, [onnx_models.tensor("y", (None, 3, 5))])
+    with pytest.raises(ModelError, match=r"'product'.*do not broadcast") as caught:
+        tilewright.compile(model, dynamic={"rows_a": (1, 9), "rows_b": (1, 7)}, threads=1)
+    assert "'rows_a' 9, 'rows_b' 7" in caught.value.hint and "one name in the file" in caught.value.hint
