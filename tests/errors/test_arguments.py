@@ -89,3 +89,16 @@ def test_sizes_of_architectures(capsys):
 def test_loading_what_is_no_path(path):
     with pytest.raises(UserError, match="path"):
         tilewright.load(path)
+
+
+@pytest.mark.parametrize("plan", [3, b"{}", {"units": {}}])
+def test_what_is_no_plan(plan):
+    with pytest.raises(InputError, match=f"plan= is .* not {type(plan).__name__}") as caught:
+        tilewright.compile(tiny.relu(), plan=plan)
+    assert "--show plan" in caught.value.hint
+
+
+@pytest.mark.parametrize("records", [4, b"records", ["records"]])
+def test_records_that_are_no_path(records):
+    with pytest.raises(InputError, match=f"given by its path, not by {type(records).__name__}"):
+        tilewright.compile(tiny.relu(), records=records)

@@ -24,7 +24,7 @@ from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, 
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.open_kernels import Compiler
-from tilewright.driver.plans import ModelPlan, graph_key, model_plan_from_json, unit_key
+from tilewright.driver.plans import ModelPlan, given_plan, graph_key, unit_key
 from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.size_ranges import NamedRanges, checked_ranges
@@ -169,7 +169,7 @@ def compile_model(
     options = read_settings() if settings is None else settings
     machine = chosen_target(target)
     count = chosen_threads(threads, options)
-    known = model_plan_from_json(plan) if isinstance(plan, str) else plan
+    known = given_plan(plan)
     if known is not None and known.is_measured_otherwise(machine):
         _log.warning(
             "the plan was made when other quantities of this machine were known (`tilewright targets`): "

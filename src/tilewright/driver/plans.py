@@ -10,7 +10,7 @@ from typing import Final
 
 from tilewright.ir import Program, structural_hash
 from tilewright.plan import Accuracy, GraphPlan, UnitPlan, graph_plan_from_data, plan_from_json
-from tilewright.support import ArtefactError, digest_text
+from tilewright.support import ArtefactError, InputError, digest_text
 from tilewright.target import TargetBase
 
 FORMAT: Final = "tilewright-model-plan"
@@ -81,6 +81,18 @@ def plan_of_kernels(
     """The plan of a model from those of its kernels and the threads of each."""
     units = {unit_key(program, threads): plan for program, threads, plan in kernels}
     return ModelPlan(target.fingerprint, units, graph, target.measured)
+
+
+def given_plan(plan: object) -> ModelPlan | None:
+    """The plan that a caller gives, itself or as text. Raises InputError for what is neither."""
+    if plan is None or isinstance(plan, ModelPlan):
+        return plan
+    if isinstance(plan, str):
+        return model_plan_from_json(plan)
+    raise InputError(
+        f"plan= is the plan of a model or its text, not {type(plan).__name__}",
+        hint="`tilewright explain MODEL --show plan` prints one, as CompiledModel.plan gives it",
+    )
 
 
 def model_plan_from_json(text: str | bytes) -> ModelPlan:

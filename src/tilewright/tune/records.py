@@ -96,13 +96,15 @@ def nest_key(func: LoopFunction, machine: Machine) -> str:
 def records_at(given: Path | str | None, settings: Settings) -> Records | None:
     """The records of a path, of the settings (``None``), or none (``off``, or where there is no such file).
 
-    Raises InputError for a path that is given and does not exist.
+    Raises InputError for a path that is given and does not exist, and for what is no path.
     """
     if given == OFF:
         return None
     if given is None:
         path = settings.records_path
         return Records(path, named=False) if path is not None and path.exists() else None
+    if not isinstance(given, str | Path):
+        raise InputError(f"a database of records is given by its path, not by {type(given).__name__}")
     if not Path(given).exists():
         raise InputError(
             f"there is no database {str(given)!r}", hint="`tilewright tune MODEL --records FILE` makes one"
