@@ -55,8 +55,9 @@ class Aside:
             try:
                 task()
             except (TilewrightError, MemoryError, RuntimeError) as error:
-                # RuntimeError: no thread starts any more in a process that ends, and nobody needs the task there
-                _log.log(logging.INFO if self.is_over() else logging.WARNING, "given up aside: %s", error)
+                # RuntimeError: no thread starts in a process that ends, and nobody needs the task there
+                level = logging.INFO if self.is_over() else logging.WARNING
+                _log.log(level, "work ahead of time is given up, runs go on without it: %s", error)
             finally:
                 with self._lock:
                     self._seen.discard(key)

@@ -72,3 +72,8 @@ def test_rows_that_become_fewer_are_combined_first():
 def test_channels_in_blocks_are_one_pass():
     kernel = interpolated(32, (9, 16), (2, 2), blocked=True, mode="linear")
     assert len(kernel.schedule.blocks()) == 1
+
+
+def test_results_without_columns():
+    """Scales that leave nothing of a short axis."""
+    interpolated(1, (16, 2), (1.7, 0.3), mode="cubic")

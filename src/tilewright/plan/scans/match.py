@@ -72,7 +72,12 @@ class Stripes:
         return sum(m.bytes(self.program) for m in self.members) * width // self.parts
 
     def widths(self, machine: Machine) -> list[int]:
-        """How wide stripes may be: whole vectors, few enough for a cache, many enough for the threads."""
+        """How wide stripes may be: whole vectors, few enough for a cache, many enough for the threads.
+
+        None of what has no elements.
+        """
+        if not self.parts:
+            return []
         extent = self.root.iters[self.cut].extent.as_int()
         lanes = machine.target.lanes(self.program.buffer(self.root.writes[0]).dtype)
         room = KEPT_SHARE * second_level(machine)
