@@ -336,7 +336,10 @@ class _Reader:
         if pred is None:
             if s.iffalse is not None:
                 raise self.refused(s, "an else to a condition on data: write a conditional expression")
-            return self.stmt(s.iftrue, self.under(s.cond, at))
+            # the condition of a single assignment is read before anything changes
+            changed = set() if self.single(s.iftrue) else _changed(self.c, s.iftrue)
+            first, inside = self.builder.held(at, self.under(s.cond, at), changed)
+            return seq(first, self.stmt(s.iftrue, inside))
         then = self.stmt(s.iftrue, replace(at, where=(*at.where, *pred)))
         if s.iffalse is None:
             return then
@@ -347,6 +350,17 @@ class _Reader:
         if other is None:
             raise self.refused(s, "an else needs a single comparison")
         return seq(then, self.stmt(s.iffalse, replace(at, where=(*at.where, *other))))
+
+    def single(self, s: Any) -> bool:
+        """Whether a statement is one assignment, maybe under further conditions."""
+        c = self.c
+        if isinstance(s, c.Compound) and len(s.block_items or ()) == 1:
+            return self.single(s.block_items[0])
+        if isinstance(s, c.If) and s.iffalse is None:
+            return self.single(s.iftrue)
+        return isinstance(s, c.UnaryOp) or (
+            isinstance(s, c.Assignment) and not isinstance(s.rvalue, c.Assignment)
+        )
 
     # -- expressions -----------------------------------------------------------------------------------------
 

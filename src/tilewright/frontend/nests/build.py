@@ -16,10 +16,14 @@ from typing import Final
 from tilewright import poly
 from tilewright.frontend.nests.values import Arithmetic, Value
 from tilewright.ir import (
+    I32,
+    NOTHING,
     Alloc,
     Binary,
     Block,
     Buffer,
+    Compare,
+    Const,
     DType,
     Expr,
     For,
@@ -166,10 +170,31 @@ class NestBuilder:
         if at.box:
             body: Stmt = store(name, where, e)
             return If((*at.where, *map(holds, at.conds)), body) if at.where or at.conds else body
+        if at.conds and any(True for i in where for _ in walk_index(i)):
+            # where the condition does not hold the index may be anything, and nothing lies there
+            return self._statement(at, If(tuple(map(holds, at.conds)), store(name, where, e)))
         for cond in reversed(at.conds):
             # a condition on data: the element keeps its value otherwise
             e = Select(cond, e, Load(name, where, b.dtype))
         return self._statement(at, store(name, where, e))
+
+    def held(self, at: Place, inside: Place, changed: Collection[str]) -> tuple[Stmt, Place]:
+        """What a branch on data begins with, and its place: ``inside`` has the conditions that ``at`` lacks.
+
+        A condition that reads what the branch changes (``changed``) is evaluated once, into a variable.
+        """
+        conds = inside.conds[len(at.conds) :]
+        if not any(load.buffer in changed for cond in conds for load in loads(cond)):
+            return NOTHING, inside
+        name = fresh_name("held", self._names)
+        self.array(name, (), I32, local=True)
+        holding, *more = inside.conds
+        for cond in more:
+            holding = self.arith.joined("and", holding, cond)
+        value = Select(holding, Const(1, I32), Const(0, I32))
+        first = self.assign(replace(inside, conds=()), name, (), value)
+        kept = Compare("ne", Load(name, (), I32), Const(0, I32))
+        return first, replace(inside, conds=(kept,))
 
     def counted(
         self, at: Place, name: str, end: Value, changed: Collection[str], body: Callable[[Place], Stmt]

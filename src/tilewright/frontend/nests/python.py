@@ -194,19 +194,7 @@ class _Reader:
                 end = self.value(last, at)
                 if isinstance(op, ast.LtE):
                     end = self.arith.binary("add", end, index(1))
-                targets = [
-                    t
-                    for part in s.body[:-1]
-                    for t in ast.walk(part)
-                    if isinstance(t, ast.Name | ast.Subscript)
-                ]
-                changed = {
-                    n.id
-                    for t in targets
-                    if isinstance(t.ctx, ast.Store)
-                    for n in [_named(t)]
-                    if n is not None
-                }
+                changed = _changed(s.body[:-1])
                 self.at = s
                 return self.builder.counted(at, name, end, changed, lambda p: self.suite(s.body[:-1], p))
         raise self.refused(s, "while loops are: while e < last: ... with e += 1 as the last statement")
@@ -240,13 +228,16 @@ class _Reader:
         if s.orelse:
             raise self.refused(s, "an else to a condition on data: write a conditional expression")
         parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+        within = at
         for part in parts:
-            known = self.affine(part, at)
+            known = self.affine(part, within)
             if known is not None:
-                at = replace(at, where=(*at.where, *known))
+                within = replace(within, where=(*within.where, *known))
             else:
-                at = replace(at, conds=(*at.conds, self.condition(part, at)))
-        return self.suite(s.body, at)
+                within = replace(within, conds=(*within.conds, self.condition(part, within)))
+        # the condition of a single assignment is read before anything changes
+        first, within = self.builder.held(at, within, set() if _single(s.body) else _changed(s.body))
+        return seq(first, self.suite(s.body, within))
 
     # -- expressions -----------------------------------------------------------------------------------------
 
@@ -346,6 +337,23 @@ class _Reader:
             case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in _COMPARE:
                 return self.arith.compared(_COMPARE[type(op)], self.value(a, at), self.value(b, at))
         raise self.refused(e, "conditions are comparisons, joined by and, or, not")
+
+
+def _changed(body: Sequence[ast.stmt]) -> set[str]:
+    """The names of variables and arrays that some part of a suite assigns to."""
+    targets = [t for part in body for t in ast.walk(part) if isinstance(t, ast.Name | ast.Subscript)]
+    named = [_named(t) for t in targets if isinstance(t.ctx, ast.Store)]
+    return {n.id for n in named if n is not None}
+
+
+def _single(body: Sequence[ast.stmt]) -> bool:
+    """Whether a suite is one assignment, maybe under further conditions."""
+    match body:
+        case [ast.If(body=inner, orelse=[])]:
+            return _single(inner)
+        case [ast.Assign() | ast.AugAssign()]:
+            return True
+    return False
 
 
 def _named(e: ast.expr) -> ast.Name | None:

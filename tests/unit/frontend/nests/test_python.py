@@ -115,3 +115,35 @@ def f(x: f64[N]):
     assert "s = alloc(f64[()])" in print_function(func) and "n = alloc(i64[()])" in print_function(func)
     assert [p.node.stage for p in blocks(func.body)] == ["S0", "S1", "S2", "S3"]
     assert run_function(func, {"x": np.arange(4.0)})["x"].tolist() == [6, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x[i] = -1.0\ny[i] = 5.0",
+        "for j in range(6):\n  x[j] = x[j] - 2.0\ny[i] = x[i]",
+        "x[i] = 0.0\nif y[i] > 0.5 and i > 0:\n  y[i] = 0.0\n  x[i - 1] = 7.0\n  y[i] = 2.0",
+    ],
+)
+def test_a_condition_is_what_it_was_before_the_branch(body):
+    inner = "".join(f"            {line}\n" for line in body.splitlines())
+    text = f"def f(x: f64[6], y: f64[6]):\n    for i in range(6):\n        if x[i] > 0.0:\n{inner}"
+    x, y = np.array([1.0, -1.0, 2.0, 0.0, 3.0, 0.25]), np.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0])
+    want = {"x": x.copy(), "y": y.copy()}
+    exec(text.replace("f64[6]", "object"), space := {})
+    space["f"](**want)
+    _, out = run(text, x=x, y=y)
+    assert all(np.array_equal(out[name], want[name]) for name in want)
+
+
+def test_nothing_is_touched_at_an_index_that_a_condition_rules_out():
+    text = """
+def f(k: i32[4], y: f64[4]):
+    for i in range(4):
+        if k[i] >= 0:
+            y[k[i]] = y[k[i]] + 1.0
+"""
+    func = read_python(text)
+    verify(func)
+    given = {"k": np.array([1, -(10**9), 3, 1], np.int32), "y": np.zeros(4)}
+    assert run_function(func, given)["y"].tolist() == [0, 2, 0, 1]
