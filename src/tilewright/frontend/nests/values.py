@@ -128,9 +128,14 @@ class Arithmetic:
         return Select(cond, x, y)
 
     def called(self, name: str, args: list[Value]) -> Value:
-        """A mathematical function by its name in C or Python."""
-        wide = name[:-1] if name.endswith("f") and name[:-1] in (*FUNCTIONS, "fabs") else name
-        if wide in ("fabs", "abs") and len(args) == 1:
+        """A mathematical function by its name in C or Python; those of C convert what they are given."""
+        wide = name[:-1] if name.endswith("f") and name[:-1] in (*FUNCTIONS, "fabs", "fmin", "fmax") else name
+        kind = F32 if wide != name else F64
+        if wide in ("abs", "labs") and len(args) == 1:
+            return self._magnitude(args[0], I32 if wide == "abs" else I64)
+        if not self.floors:
+            args = [self.converted(a, kind) for a in args]
+        if wide == "fabs" and len(args) == 1:
             return Unary("abs", self.typed(args[0], F64))
         if wide in ("fmin", "fmax") and len(args) == 2:
             return self.extreme(wide[1:], self.typed(args[0], F64), self.typed(args[1], F64))
@@ -138,11 +143,16 @@ class Arithmetic:
             raise self.fail(f"there is no function {name!r}")
         if len(args) != (2 if wide in _TWO else 1):
             raise self.fail(f"{name} takes {2 if wide in _TWO else 1} arguments")
-        kind = F32 if wide != name else F64
         values = [self.typed(a, kind) for a in args]
         if not all(v.dtype.is_float for v in values):
             values = [Cast(v, F64) for v in values]
         return Call(FUNCTIONS[wide], tuple(values))
+
+    def _magnitude(self, a: Value, dtype: DType) -> Value:
+        """``abs``, in C a function of an integer of type ``dtype``."""
+        if isinstance(a, Index):
+            return imax(a, -a)
+        return Unary("abs", self.typed(a, F64) if self.floors else self.converted(a, dtype))
 
     def typed(self, a: Value, dtype: DType) -> Expr:
         """A value as an expression; integers and literals without a type get ``dtype``."""
@@ -181,7 +191,9 @@ class Arithmetic:
         if e.dtype == dtype:
             return e
         if isinstance(e, Const):
-            return Const(float(e.value) if dtype.is_float else int(e.value), dtype)
+            # a literal has been rounded to its own type before it becomes another
+            value = e.dtype.numpy.type(e.value).item() if e.dtype.is_float else e.value
+            return Const(float(value) if dtype.is_float else int(value), dtype)
         return Cast(e, dtype)
 
     def _rank(self, dtype: DType) -> int:

@@ -173,3 +173,27 @@ void lu(int N, double A[N][N])
 }
 """
     assert structurally_equal(read_c(text), scop(KERNELS["lu"]).func)
+
+
+def test_functions_and_literals_have_the_types_of_c():
+    text = """
+void f(float x[3], int k[3], double y[8])
+{
+#pragma scop
+  y[0] = exp(x[0]) * 3;
+  y[1] = expf((double)x[0] + 1e-9);
+  y[2] = abs(x[1] * 3);
+  y[3] = fabs(k[0]) / 2;
+  y[4] = fmin(k[0], 2) / fmaxf(4, x[1]);
+  y[5] = (double)k[1] * 0.1f;
+  for (int i = 0; i < 3; i++) y[7 - abs(i - 1)] = abs(i - 1);
+#pragma endscop
+}
+"""
+    x, k = np.array([0.7, -1.5, 0.0], np.float32), np.array([-3, 10, 0], np.int32)
+    func = read_c(text)
+    verify(func)
+    y = run_function(func, {"x": x, "k": k, "y": np.zeros(8)})["y"]
+    assert abs(y[0] - np.exp(np.float64(x[0])) * 3) < 1e-14
+    assert y[1] == np.float32(y[1]) and abs(y[1] - np.exp(x[0])) < 1e-6
+    assert y[2:].tolist() == [4, 1.5, -0.75, 10 * float(np.float32(0.1)), 1, 0]
