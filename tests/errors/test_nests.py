@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.frontend.nests.python import read_python
+from tilewright.frontend.nests.python import read_python, scop
 from tilewright.support import ProgramError
 
 HEAD = "def f(A: f64[N, N], x: f64[N], k: i32[N], a: f64):\n"
@@ -47,6 +47,10 @@ def refused(body, match, line=2):
         ("if N > 1 and N > 2:\n    x[0] = a\nelse:\n    x[0] = 0.0", "an else needs a single comparison", 2),
         ("x[0] = a if a else 0.0", "conditions are comparisons", 2),
         ("return", "a nest ends at its end", 2),
+        ("for i in range(N):\n    i = i + 1", "'i' is the variable of a loop: only the loop changes it", 3),
+        ("for i in range(N):\n    for i in range(N):\n        x[i] = a", "the variable of a loop around", 3),
+        ("i = 3\nfor i in range(N):\n    x[i] = a", "loop 'i' needs a variable to itself", 3),
+        ("N = 3", "'N' is a size, which a nest does not change", 2),
         ("with x:\n    pass", "With statements are not part of nests", 2),
     ],
 )
@@ -80,3 +84,11 @@ def test_nests_have_a_largest_size(monkeypatch):
     monkeypatch.setattr("tilewright.frontend.nests.build.MAX_STATEMENTS", 2)
     with pytest.raises(ProgramError, match="the nest has more than 2 statements"):
         read_python("def f(x: f64[2]):\n    x[0] = 1.0\n    x[0] = 2.0\n    x[0] = 3.0")
+
+
+def test_functions_without_source_and_nests_too_deep():
+    exec("def f(a: 'f64'):\n    pass", space := {})
+    with pytest.raises(ProgramError, match="a nest is read from its source"):
+        scop(space["f"])
+    with pytest.raises(ProgramError, match="are nested too deeply"):
+        read_python(f"def f(x: f64[2], a: f64):\n    x[0] = {'a + ' * 2000}a")

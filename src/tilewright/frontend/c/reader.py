@@ -41,7 +41,9 @@ from tilewright.ir import (
     Stmt,
     Unary,
     index,
+    loads,
     seq,
+    stmt_loads,
 )
 from tilewright.support import InstallationError, ProgramError, SourceLocation
 
@@ -89,7 +91,10 @@ def _parsed(text: str, path: str) -> LoopFunction:
         ) from None
     # only a function ends with a brace, which is where the text was cut
     found = next(n for n in tree.ext if isinstance(n, c_ast.FuncDef))
-    return _Reader(c_ast, path, function.split("\n")).function(found)
+    try:
+        return _Reader(c_ast, path, function.split("\n")).function(found)
+    except RecursionError:
+        raise ProgramError("expressions or statements are nested too deeply", where=path) from None
 
 
 def _function_of(text: str, path: str) -> str:
@@ -153,15 +158,25 @@ class _Reader:
                 self.parameter(p)
             elif not (isinstance(p, self.c.Typename) and self.kind(p.type, p) is None):
                 raise self.refused(p, "a parameter without a name")
+        items = f.body.block_items or ()
+        marks = [n for n, s in enumerate(items) if isinstance(s, self.c.Pragma)]
+        if [items[n].string.split()[0] for n in marks] != ["scop", "endscop"]:
+            raise self.refused(
+                f, "#pragma scop and #pragma endscop stand around whole statements of a function"
+            )
+        first, last = marks
         body: list[Stmt] = []
-        inside = False
-        for s in f.body.block_items or ():
-            if isinstance(s, self.c.Pragma):
-                inside = s.string.strip() == "scop"
-            elif inside:
-                body.append(self.stmt(s, Place()))
-            elif isinstance(s, self.c.Decl):
-                self.declare(s, Place())
+        for s in items[:first]:
+            if isinstance(s, self.c.Decl):
+                self.reserve(s)
+        body += [self.stmt(s, Place()) for s in items[first + 1 : last]]
+        used = {load.buffer for s in body for load in stmt_loads(s)}
+        for s in items[:first]:
+            before = set() if isinstance(s, self.c.Decl) and s.init is None else _changed(self.c, s)
+            if early := sorted(before & used):
+                raise self.refused(
+                    s, f"{early[0]!r} gets its value before #pragma scop: move this into the nest"
+                )
         return self.builder.function(seq(*body))
 
     def kind(self, t: Any, at: Any) -> DType | None:
@@ -201,13 +216,17 @@ class _Reader:
         else:
             self.builder.array(p.name, extents, dtype)
 
-    def declare(self, d: Any, at: Place) -> Stmt:
+    def reserve(self, d: Any) -> None:
+        """A declaration without its value."""
         self.at = d
         dtype, extents = self.shape(d.type, d)
         self.declared.add(d.name)
         # integers are loop variables: they have no storage until something else is assigned to them
         if dtype.is_float or extents:
             self.builder.array(d.name, extents, dtype, local=True)
+
+    def declare(self, d: Any, at: Place) -> Stmt:
+        self.reserve(d)
         if d.init is None:
             return NOTHING
         return self.assign(self.c.ID(d.name, d.coord), self.value(d.init, at), at)
@@ -259,6 +278,12 @@ class _Reader:
         if (step > 0) != (cond.op in ("<", "<=")):
             raise self.refused(cond, f"loop {name!r} steps away from its bound")
         hi = self.value(cond.right, at)
+        if (
+            isinstance(hi, Expr)
+            and hi.dtype.is_integer
+            and any(load.buffer in _changed(self.c, s.stmt) for load in loads(hi))
+        ):
+            raise self.refused(cond, f"the bound of the loop over {name!r} changes in it")
         if cond.op in ("<=", ">="):
             hi = self.arith.binary("add", hi, index(1 if step > 0 else -1))
         self.at = s
@@ -315,7 +340,7 @@ class _Reader:
     def assign(self, target: Any, value: Value, at: Place) -> Stmt:
         self.at = target
         if isinstance(target, self.c.ID):
-            if target.name in self.declared and target.name not in self.builder.buffers:
+            if target.name in self.declared and not self.builder.known(target.name, at):
                 self.builder.array(target.name, (), I32, local=True)
             return self.builder.assign(at, target.name, (), value)
         name, indices = self.element(target, at)
@@ -382,6 +407,10 @@ class _Reader:
                 return loop
             if e.name in self.builder.params:
                 return index(self.builder.params[e.name])
+            if e.name in self.declared and e.name not in self.builder.buffers:
+                raise self.refused(
+                    e, f"{e.name!r} has no value here: the nest assigned none, and loops leave none"
+                )
             return _promoted(self.builder.load(e.name, ()))
         if isinstance(e, c.ArrayRef):
             name, indices = self.element(e, at)
@@ -411,6 +440,8 @@ class _Reader:
             return index(int(text.rstrip("lL"), 0 if not re.fullmatch(r"0\d+[lL]*", text) else 8))
         if e.type in ("double", "float"):
             single = text[-1] in "fF"
+            if "x" in text.lower():  # of which f is a digit, but not after the exponent
+                return Const(float.fromhex(text.rstrip("fF")), F32 if single else F64)
             return Const(float(text.rstrip("fF")), F32 if single else F64)
         raise self.refused(e, f"constants of type {e.type} are not part of nests")
 

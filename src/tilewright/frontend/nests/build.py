@@ -97,6 +97,10 @@ class NestBuilder:
             self.params[name] = Param(name, 0, LARGEST_SIZE)
         return index(self.params[name])
 
+    def known(self, name: str, at: Place) -> bool:
+        """Whether a name means something at a place."""
+        return name in self.buffers or name in self.params or at.value(name) is not None
+
     def _claim(self, name: str) -> None:
         if name in self._names:
             raise self.arith.fail(f"the name {name!r} is declared twice")
@@ -136,9 +140,21 @@ class NestBuilder:
     def loop(
         self, at: Place, name: str, lo: Value, hi: Value, step: int, body: Callable[[Place], Stmt]
     ) -> Stmt:
-        """A loop over ``range(lo, hi, step)``; steps down are allowed where its bounds are affine."""
+        """A loop over ``range(lo, hi, step)``; steps down are allowed where its bounds are affine.
+
+        Its variable has no storage, and no value after the loop.
+        """
         if step == 0:
             raise self.arith.fail(f"loop {name!r} has no step")
+        if at.value(name) is not None:
+            raise self.arith.fail(f"{name!r} is the variable of a loop around this one: name it otherwise")
+        if name in self.buffers:
+            raise self.arith.fail(f"loop {name!r} needs a variable to itself: {name!r} is assigned to before")
+        return self._loop(at, name, lo, hi, step, body)
+
+    def _loop(
+        self, at: Place, name: str, lo: Value, hi: Value, step: int, body: Callable[[Place], Stmt]
+    ) -> Stmt:
         box = at.box or not isinstance(lo, Index) or not isinstance(hi, Index)
         loop = fresh_name(name, self._names)
         self._names.add(loop)
@@ -164,6 +180,10 @@ class NestBuilder:
 
     def assign(self, at: Place, name: str, indices: Sequence[Value], value: Value) -> Stmt:
         """One assignment to an element or a scalar."""
+        if at.value(name) is not None:
+            raise self.arith.fail(f"{name!r} is the variable of a loop: only the loop changes it")
+        if name in self.params:
+            raise self.arith.fail(f"{name!r} is a size, which a nest does not change")
         b = self._buffer(name, indices)
         where = self._indices(name, indices)
         e = self.arith.converted(value, b.dtype)
@@ -208,7 +228,7 @@ class NestBuilder:
         first = self.load(name, ())
         if isinstance(end, Expr) and any(load.buffer in changed for load in loads(end)):
             raise self.arith.fail(f"the bound of the loop over {name!r} changes in it")
-        loop = self.loop(at, name, first, end, 1, body)
+        loop = self._loop(at, name, first, end, 1, body)
         last = Binary("max", *self.arith.together(first, end))
         return seq(loop, self.assign(at, name, (), last))
 

@@ -72,7 +72,13 @@ def scop(function: Callable[..., Any]) -> Scop:
 
     Raises ProgramError, with the line, for what is not supported.
     """
-    source, first = inspect.getsourcelines(function)
+    try:
+        source, first = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        raise ProgramError(
+            "a nest is read from its source, which is not there",
+            hint="put the function into a file, or give its text to read_python",
+        ) from None
     text = textwrap.dedent("".join(source))
     path = inspect.getsourcefile(function) or "<unknown>"
     return Scop(read_python(text, path, first), function)
@@ -88,7 +94,12 @@ def read_python(text: str, path: str = "<text>", first: int = 1) -> LoopFunction
     defs = [s for s in tree.body if isinstance(s, ast.FunctionDef)]
     if len(defs) != 1:
         raise ProgramError("the text must hold one function", where=SourceLocation(path, first))
-    return _Reader(path, first, text.splitlines()).function(defs[0])
+    try:
+        return _Reader(path, first, text.splitlines()).function(defs[0])
+    except RecursionError:
+        raise ProgramError(
+            "expressions or statements are nested too deeply", where=SourceLocation(path, first)
+        ) from None
 
 
 class _Reader:
@@ -203,7 +214,7 @@ class _Reader:
         self.at = target
         match target:
             case ast.Name(id=name):
-                if name not in self.builder.buffers:
+                if not self.builder.known(name, at):
                     self.builder.array(name, (), type_of(value), local=True)
                 return self.builder.assign(at, name, (), value)
             case ast.Subscript(value=ast.Name(id=name), slice=s):

@@ -182,7 +182,7 @@ void f(float x[3], int k[3], double y[8])
 #pragma scop
   y[0] = exp(x[0]) * 3;
   y[1] = expf((double)x[0] + 1e-9);
-  y[2] = abs(x[1] * 3);
+  y[2] = abs(x[1] * 0x1.8p+1);
   y[3] = fabs(k[0]) / 2;
   y[4] = fmin(k[0], 2) / fmaxf(4, x[1]);
   y[5] = (double)k[1] * 0.1f;
