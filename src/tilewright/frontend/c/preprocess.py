@@ -178,7 +178,7 @@ class Preprocessor:
                 raise ProgramError(f"more than {MAX_EXPANSIONS} macros are expanded", where=where)
             inside = hidden | {tokens[n]}
             if macro.parameters is None:
-                out.append(self.expanded(macro.body, where, inside))
+                out.append(_apart(self.expanded(macro.body, where, inside)))
                 n += 1
                 continue
             arguments, after = _arguments(tokens, n + 1)
@@ -196,12 +196,17 @@ class Preprocessor:
             values = dict(zip(macro.parameters, given, strict=False))
             body = "".join(values.get(t, t) for t in _TOKEN.findall(_PASTE.sub("##", macro.body)))
             body = body.replace("##", "")
-            out.append(self.expanded(body, where, inside))
+            out.append(_apart(self.expanded(body, where, inside)))
             n = after
         text = "".join(out)
         if len(text) > MAX_BYTES:
             raise ProgramError(f"macros expand to more than {MAX_BYTES} bytes", where=where)
         return text
+
+
+def _apart(text: str) -> str:
+    """What a macro expands to, kept from becoming one token with its neighbours: ``3 -N`` with N ``-1``."""
+    return f" {text} "
 
 
 def _arguments(tokens: Sequence[str], at: int) -> tuple[list[str] | None, int]:

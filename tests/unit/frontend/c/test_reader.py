@@ -177,13 +177,14 @@ void lu(int N, double A[N][N])
 
 def test_functions_and_literals_have_the_types_of_c():
     text = """
+#define LESS -1
 void f(float x[3], int k[3], double y[8])
 {
 #pragma scop
   y[0] = exp(x[0]) * 3;
   y[1] = expf((double)x[0] + 1e-9);
   y[2] = abs(x[1] * 0x1.8p+1);
-  y[3] = fabs(k[0]) / 2;
+  y[3] = fabs(k[0]) / (1-LESS);
   y[4] = fmin(k[0], 2) / fmaxf(4, x[1]);
   y[5] = (double)k[1] * 0.1f;
   for (int i = 0; i < 3; i++) y[7 - abs(i - 1)] = abs(i - 1);
