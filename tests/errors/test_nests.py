@@ -51,6 +51,8 @@ def refused(body, match, line=2):
         ("for i in range(N):\n    for i in range(N):\n        x[i] = a", "the variable of a loop around", 3),
         ("i = 3\nfor i in range(N):\n    x[i] = a", "loop 'i' needs a variable to itself", 3),
         ("N = 3", "'N' is a size, which a nest does not change", 2),
+        ("s = 0\nfor i in range(N):\n    s += x[i]", "'s' began as i64, and this is f64", 4),
+        ("s = k[0]\ns = 0.5", "'s' began as i32, and this is f64", 3),
         ("with x:\n    pass", "With statements are not part of nests", 2),
     ],
 )

@@ -28,6 +28,7 @@ from tilewright.frontend.nests.values import Arithmetic, Value, type_of
 from tilewright.ir import (
     DTYPES,
     NOTHING,
+    Const,
     Expr,
     Index,
     LoopFunction,
@@ -216,10 +217,22 @@ class _Reader:
             case ast.Name(id=name):
                 if not self.builder.known(name, at):
                     self.builder.array(name, (), type_of(value), local=True)
+                elif name in self.builder.temps and not self.keeps(name, value):
+                    raise self.refused(
+                        target,
+                        f"{name!r} began as {self.builder.buffers[name].dtype}, and this is {type_of(value)}",
+                    )
                 return self.builder.assign(at, name, (), value)
             case ast.Subscript(value=ast.Name(id=name), slice=s):
                 return self.builder.assign(at, name, self.subscript(s, at), value)
         raise self.refused(target, "assignments are to names and to elements of arrays")
+
+    def keeps(self, name: str, value: Value) -> bool:
+        """Whether a variable of the nest holds a value as it is; a literal takes the variable's type."""
+        dtype = self.builder.buffers[name].dtype
+        if isinstance(value, float | Index):
+            return dtype.is_float or not isinstance(value, float)
+        return self.arith.together(Const(0, dtype), value)[0].dtype == dtype
 
     def subscript(self, s: ast.expr, at: Place) -> list[Value]:
         parts = list(s.elts) if isinstance(s, ast.Tuple) else [s]
