@@ -131,9 +131,9 @@ class TilingSpace:
 
     @property
     def is_feasible(self) -> bool:
-        """Whether each level holds the smallest tile: else there is nothing to construct."""
+        """Whether there are iterations, and each level holds the smallest tile: else nothing to construct."""
         least = self.initial().tiles[0]
-        return all(self.footprint(least) <= level.capacity for level in self.levels)
+        return 0 not in self.extents and all(self.footprint(least) <= level.capacity for level in self.levels)
 
     def is_complete(self, state: State) -> bool:
         """Whether all levels have been worked on."""

@@ -10,6 +10,7 @@ from tests.unit.plan.test_unit import PROGRAMS, product
 
 from tilewright.cost import Machine
 from tilewright.plan import RULES, plan_unit, rewritten
+from tilewright.strategies import STRATEGIES, History, Task
 from tilewright.strategies.construct.emit import construction
 from tilewright.strategies.construct.space import Level, State
 from tilewright.strategies.construct.walk import walk
@@ -74,6 +75,13 @@ def test_no_level_is_overfull_and_tiles_are_nested():
 def test_a_level_that_holds_nothing_leaves_nothing_to_construct():
     assert small().is_feasible
     assert not replace(small(), levels=(SMALL[0], Level("l1", 64, 32, 5))).is_feasible
+
+
+@pytest.mark.parametrize("name", ["construct", "construct-tree", "construct-paper"])
+@pytest.mark.parametrize("sizes", [(0, 5, 3), (5, 0, 3), (4, 5, 0)])
+def test_a_nest_without_iterations_leaves_nothing_to_construct(sizes, name):
+    task = Task(product(*sizes), Machine(HOST, 1))
+    assert STRATEGIES[name].start(task, History(), Random(0)).propose(2)[0].plan == task.default().plan
 
 
 def test_footprint_and_traffic_of_a_product():
