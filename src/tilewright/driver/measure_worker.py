@@ -21,7 +21,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +30,7 @@ from tilewright.build import Array, pack, unpack
 from tilewright.codegen import KernelText, LoadedObject, compile_ir, emit_kernel, load_object
 from tilewright.cost import Machine
 from tilewright.driver.load import OtherLoad
-from tilewright.ir import Program, Stage, parse_program, structural_hash
+from tilewright.ir import Program, most_iterations, parse_program, structural_hash
 from tilewright.lang import evaluate
 from tilewright.lower import lower
 from tilewright.plan import build_unit, plan_from_json
@@ -341,7 +340,7 @@ def _held_bytes() -> int:
 
 def _differs(program: Program, results: dict[str, Array], reference: _Reference) -> str:
     """The first result that is not the untuned plan's, up to rounding; empty where all are."""
-    terms = ROUNDINGS + sum(_terms(stage) for stage in program.stages)
+    terms = ROUNDINGS + sum(most_iterations(stage, "red") for stage in program.stages)
     for b in program.outputs:
         expected, actual = reference.results[b.name], results[b.name]
         size = np.maximum(np.abs(expected), np.abs(reference.magnitudes[b.name]))
@@ -355,10 +354,6 @@ def _differs(program: Program, results: dict[str, Array], reference: _Reference)
                 f"by the untuned plan"
             )
     return ""
-
-
-def _terms(stage: Stage) -> int:
-    return prod(it.extent.as_int() for it in stage.iters if it.kind == "red")
 
 
 def _limit_memory(nbytes: int) -> None:

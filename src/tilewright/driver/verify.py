@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -23,7 +22,7 @@ from onnx.reference import ReferenceEvaluator
 from tilewright.driver.engines import first_line, have_module, onnxruntime_errors, optional_module
 from tilewright.driver.model import CompiledModel
 from tilewright.graph import FILLED
-from tilewright.ir import BF16, Program
+from tilewright.ir import BF16, Program, most_iterations
 from tilewright.lang import evaluate, largest
 from tilewright.runtime import SavedModel
 from tilewright.support import Comparison, InputError, InstallationError, compare, compare_norms
@@ -127,9 +126,7 @@ def verify_program(compiled: CompiledModel, program: Program, feeds: Mapping[str
     """
     expected, sums = evaluate(program, feeds), evaluate(program, feeds, absolute=True)
     results = compiled.run(None, feeds)
-    longest = sum(
-        prod(it.extent.as_int() for it in stage.iters if it.kind == "red") for stage in program.stages
-    )
+    longest = sum(most_iterations(stage, "red") for stage in program.stages)
     terms, checks = ROUNDINGS_OF_A_PROGRAM + longest, []
     for info, array in zip(compiled.outputs, results, strict=True):
         wanted = expected[info.name]

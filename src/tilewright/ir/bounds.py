@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import gcd, lcm
+from math import gcd, lcm, prod
 from typing import TypeAlias
 
 from tilewright.ir.expr import Binary, Cast, Const, Expr, map_indices
@@ -30,6 +30,7 @@ from tilewright.ir.index import (
     mod,
 )
 from tilewright.ir.piecewise import corner_bound
+from tilewright.ir.program import Stage
 from tilewright.ir.stmt import Block, For, Iter, Pred
 from tilewright.ir.substitution import substitute_index
 
@@ -174,6 +175,19 @@ def int_upper(x: Index, env: Env) -> int | None:
 def int_lower(x: Index, env: Env) -> int | None:
     """The best known integer <= ``x`` over the environment and all parameters; ``None`` if unbounded."""
     return _int_bound(x, env, False)
+
+
+def most_iterations(stage: Stage, kind: str) -> int:
+    """At most so many iterations has a nest of a stage's iterators of one kind, whatever those around are.
+
+    Raises ValueError where an extent has no bound.
+    """
+    env = iter_env(stage.iters)
+    counts = [int_upper(it.extent, env) for it in stage.iters if it.kind == kind]
+    bounded = [max(0, n) for n in counts if n is not None]
+    if len(bounded) < len(counts):
+        raise ValueError(f"the iterators of stage {stage.name!r} have no bound")
+    return prod(bounded)
 
 
 def _int_bound(x: Index, env: Env, up: bool) -> int | None:

@@ -180,6 +180,20 @@ def test_differences_may_err_by_the_rounding_of_what_they_are_of():
     assert ran(runner, request | stored)["status"] == "wrong"
 
 
+def test_sums_of_lengths_of_their_own_are_checked():
+    x = lang.placeholder((30, 7), name="X")
+
+    def running(i, j):
+        r = lang.reduce_axis(i + 1, "r")
+        return lang.sum(x[r, j], axis=r)
+
+    program = parse_program(print_program(lang.program([x], [lang.compute((30, 7), running, name="sums")])))
+    reference = Task(program, Machine(HOST, 1)).default().plan.to_json()
+    request = {"program": print_program(program), "reference": reference, "threads": 1, "slow": 20.0}
+    other = {"form": "trace", "candidate": Schedule(program).trace.to_json()}
+    assert ran(Runner(HOST), request | other)["status"] == "ok"
+
+
 SAYS_OK = (
     "import sys, json\n"
     "for line in sys.stdin:\n"

@@ -70,3 +70,15 @@ def test_a_program_is_compared_with_its_evaluation():
     other = lang.compute((40,), lambda i: lang.sum(x[i, k] * x[i, k] * 1.001, k), name="total")
     wrong = verify_program(compiled, lang.program([x], [other]), feeds)
     assert wrong.first_difference is not None and wrong.first_difference.name == "total"
+
+
+def test_sums_of_lengths_of_their_own_are_compared_by_the_longest():
+    x = lang.placeholder((30, 7), name="X")
+
+    def running(i, j):
+        r = lang.reduce_axis(i + 1, "r")
+        return lang.sum(x[r, j], axis=r)
+
+    program = lang.program([x], [lang.compute((30, 7), running, name="sums")])
+    compiled = tilewright.compile(program, threads=1)
+    assert verify_program(compiled, program, compiled.sample_feeds(0)).ok

@@ -1,6 +1,7 @@
 """Ranges: what is proved holds at every point, simplification keeps values, the usual cases are decided."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,11 +12,13 @@ from tilewright.ir import (
     I64,
     ZERO,
     FloorDiv,
+    Iter,
     Load,
     MinMax,
     Mod,
     Opaque,
     Param,
+    Stage,
     eq0,
     evaluate_index,
     floordiv,
@@ -26,9 +29,11 @@ from tilewright.ir import (
     int_range,
     lower,
     mod,
+    most_iterations,
     prove_ge0,
     prove_lt,
     prove_pred,
+    seq,
     simplify,
     simplify_pred,
     span,
@@ -246,3 +251,12 @@ def test_arguments_of_minima_are_dropped_where_there_are_few_cases():
     several = imin(var("x0"), var("x1"), var("x0") + 3)
     assert simplify(several, at | {k: loops[k] for k in ("x0", "x1")}) == imin(var("x0"), var("x1"))
     assert simplify(several, at | loops) == several
+
+
+def test_iterations_are_counted_at_most():
+    iters = (Iter("i", ZERO, index(9), "par"), Iter("r", ZERO, i + 1, "red"), Iter("s", index(4), i, "red"))
+    stage = Stage("s", iters, seq())
+    assert [most_iterations(stage, kind) for kind in ("par", "red", "ord")] == [9, 36, 1]
+    assert most_iterations(replace(stage, iters=(Iter("r", index(9), index(4), "red"),)), "red") == 0
+    with pytest.raises(ValueError, match="no bound"):
+        most_iterations(replace(stage, iters=(Iter("r", ZERO, var("q"), "red"),)), "red")
