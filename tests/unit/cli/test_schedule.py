@@ -94,6 +94,12 @@ def test_parts_that_cannot_be_fixed(file, capsys, fix, why):
     assert why in capsys.readouterr().err
 
 
+def test_a_stage_is_fixed_at_one_place(file, capsys):
+    more = ["--strategy", "beam", "--fix", "rows=own", "--fix", "rows=inline"]
+    assert main(["schedule", file, *SIZES, *more]) == 2
+    assert "--fix has two places for the stage 'rows'" in capsys.readouterr().err
+
+
 def test_fixed_parts_that_nothing_was_measured_of(file, capsys):
     more = ["--strategy", "beam", "--fix", "rows=inline", "--budget", "1s", "--trials", "0"]
     assert main(["schedule", file, *SIZES, *more]) == 2

@@ -149,12 +149,13 @@ def schedule(
 
 def _fixed(given: Sequence[str]) -> dict[str, str]:
     """The parts of ``--fix`` by stage."""
-    out = {}
+    out: dict[str, str] = {}
     for each in given:
         name, equal, place = each.partition("=")
         if not equal:
             raise click.UsageError(f"--fix {quoted(each)} names no place: give STAGE=PLACE")
-        out[name] = place
+        if out.setdefault(name, place) != place:
+            raise click.UsageError(f"--fix has two places for the stage {quoted(name)}: give one")
     return out
 
 
