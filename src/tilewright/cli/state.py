@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Final
 
 import click
@@ -33,9 +35,10 @@ class State:
     log: Console = field(default_factory=lambda: Console(stderr=True, markup=False, highlight=False))
 
     def print_json(self, data: dict[str, Any]) -> None:
-        """Print one JSON document on stdout."""
+        """Print one JSON document on stdout: what is no finite number is null, JSON has none such."""
         indent = None if self.lines else 2
-        click.echo(json.dumps({"schema": SCHEMA, **data}, indent=indent, default=_plain))
+        known = _finite({"schema": SCHEMA, **data})
+        click.echo(json.dumps(known, indent=indent, allow_nan=False))
 
     def say(self, text: str) -> None:
         """Print a line of a result for people; nothing where JSON is wanted."""
@@ -47,10 +50,12 @@ class State:
         click.echo(text, err=True)
 
 
-def _plain(value: object) -> object:
-    """What JSON does not know: numpy scalars and arrays."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is not plain data")
+def _finite(value: object) -> object:
+    """Plain data: numpy's scalars and arrays too, and None for infinities and what is no number."""
+    if isinstance(value, np.generic | np.ndarray):
+        return _finite(value.tolist())
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -34,7 +34,7 @@ def file(tmp_path):
     return str(path)
 
 
-@pytest.mark.parametrize("more", [[], ["--budget", "1s", "--trials", "3"]])
+@pytest.mark.parametrize("more", [[], ["--budget", "20s", "--trials", "1"]])
 def test_what_is_written_makes_the_schedule(file, tmp_path, capsys, more):
     written = tmp_path / "found.py"
     assert main(["schedule", file, *SIZES, "--strategy", "beam", "-o", str(written), *more]) == 0
@@ -98,6 +98,16 @@ def test_a_stage_is_fixed_at_one_place(file, capsys):
     more = ["--strategy", "beam", "--fix", "rows=own", "--fix", "rows=inline"]
     assert main(["schedule", file, *SIZES, *more]) == 2
     assert "--fix has two places for the stage 'rows'" in capsys.readouterr().err
+
+
+def test_a_budget_that_measures_nothing_says_so(file, capsys):
+    more = ["--strategy", "beam", "--budget", "0.001s"]
+    assert main(["schedule", file, *SIZES, *more]) == 0
+    said = capsys.readouterr()
+    assert "not measured: no time was left" in said.err and "inf" not in said.out
+    assert main(["schedule", file, *SIZES, *more, "--json"]) == 0
+    text = capsys.readouterr().out
+    assert "Infinity" not in text and json.loads(text)["best"] is None
 
 
 def test_fixed_parts_that_nothing_was_measured_of(file, capsys):

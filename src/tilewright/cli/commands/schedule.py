@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from math import isfinite
 from random import Random
 
 import click
@@ -108,6 +109,8 @@ def schedule(
         with Database(MEMORY) as records, LocalMeasurer() as measurer:
             result = tune_task(task, each.label, strategy, measurer, records, limit, seed)
         times = {"untuned": result.untuned, "best": result.best, "trials": result.trials}
+        if result.reason:
+            state.note(f"not measured: {result.reason}")
         if result.plan is not None:
             planned = Planned(result.plan, build_unit(task.program, result.plan, task.machine))
     arguments = {**compile_arguments(options), "strategy": "default", "shapes": None}
@@ -190,7 +193,7 @@ def _rows(task: Task, planned: Planned) -> Sequence[StageRow]:
 def as_python(planned: Planned, title: str, times: Mapping[str, float]) -> str:
     """A schedule as a Python function of the program, below the plan that it was made by as comments."""
     lines = [f'"""The schedule of {title}."""', ""]
-    if times:
+    if times and isfinite(times["best"]):
         best, untuned = times["best"] * 1e3, times["untuned"] * 1e3
         lines.append(f"# measured: {best:.3f} ms; by default: {untuned:.3f} ms")
     lines += [f"# {line}" for line in str(planned.plan).splitlines()]
