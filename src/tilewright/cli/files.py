@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tilewright.cli.programs import program_file
 from tilewright.support import InputError, quoted, replacing
 
 
@@ -34,14 +35,26 @@ def write_bytes(path: str, content: bytes) -> None:
         raise InputError(f"cannot write {quoted(path)}: {error.strerror}") from None
 
 
-def check_output(output: str | None, *read: str) -> None:
-    """Raise UsageError where a command would write over a file that it reads."""
+def check_output(output: str | None, *read: str | None) -> None:
+    """Raise UsageError where a command would write over a file that it reads.
+
+    What is read may be ``FILE.py:NAME``; None says that it is nothing.
+    """
     if output is None:
         return
     for name in read:
-        try:
-            same = Path(output).samefile(name)
-        except (OSError, ValueError):
-            continue
-        if same:
+        if name is not None and any(_same(output, file) for file in (name, program_file(name))):
             raise click.UsageError(f"--output {quoted(output)} is a file that the command reads")
+
+
+def check_folder(output: str | None) -> None:
+    """Raise InputError where an output's folder is missing: before what takes long, not after it."""
+    if output is not None and not Path(output).parent.is_dir():
+        raise InputError(f"cannot write {quoted(output)}: its folder is not there")
+
+
+def _same(output: str, name: str) -> bool:
+    try:
+        return Path(output).samefile(name)
+    except (OSError, ValueError):
+        return False

@@ -32,6 +32,12 @@ def names_program(text: str) -> bool:
     return _FILE.fullmatch(text) is not None
 
 
+def program_file(text: str) -> str:
+    """The file of a MODEL argument, which may name a program in it: ``FILE.py`` of ``FILE.py:NAME``."""
+    found = _FILE.fullmatch(text)
+    return text if found is None else found["file"]
+
+
 def open_program(text: str, shapes: Shapes) -> tuple[Program, Shapes]:
     """The program that ``FILE.py:NAME`` makes, and what of ``shapes`` is left for its symbolic sizes.
 

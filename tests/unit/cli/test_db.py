@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from tests.unit.tune.test_database import filled
@@ -58,6 +59,14 @@ def test_the_best_plan_is_printed_or_written(path, tmp_path, capsys):
     assert json.loads(said(capsys, "best", "a", "--records", path, "--json"))["seconds"] == 1.0
     said(capsys, "best", "a", "--records", path, "-o", str(tmp_path / "p.json"))
     assert json.loads((tmp_path / "p.json").read_text())["format"] == "tilewright-plan"
+
+
+def test_output_does_not_replace_the_database(path, capsys):
+    before = Path(path).read_bytes()
+    for arguments in (("best", "a"), ("export",)):
+        said = refused(capsys, *arguments, "--records", path, "-o", path)
+        assert "is a file that the command reads" in said
+    assert Path(path).read_bytes() == before
 
 
 def test_lines_go_out_and_in(path, tmp_path, capsys):

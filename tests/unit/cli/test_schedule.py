@@ -1,6 +1,7 @@
 """``tilewright schedule``: the printed function makes the schedule that was found, which is checked."""
 
 import json
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -108,6 +109,26 @@ def test_a_budget_that_measures_nothing_says_so(file, capsys):
     assert main(["schedule", file, *SIZES, *more, "--json"]) == 0
     text = capsys.readouterr().out
     assert "Infinity" not in text and json.loads(text)["best"] is None
+
+
+@pytest.mark.parametrize("command", ["schedule", "tune", "compile", "explain"])
+def test_output_does_not_replace_what_is_read(file, tmp_path, capsys, command):
+    records = tmp_path / "r.db"
+    assert main(["db", "import", "--records", str(records), "/dev/null"]) == 0
+    read = ["--records", str(records), *(["--emit", "c"] if command == "compile" else [])]
+    option = "--html" if command == "explain" else "-o"
+    capsys.readouterr()
+    for output in (file, records):
+        before = Path(output).read_bytes()
+        assert main([command, f"{file}:program", *SIZES, *read, option, str(output)]) == 2
+        assert "is a file that the command reads" in capsys.readouterr().err
+        assert Path(output).read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["schedule", "tune"])
+def test_a_search_asks_first_whether_its_output_has_a_folder(file, tmp_path, capsys, command):
+    assert main([command, file, *SIZES, "--budget", "60s", "-o", str(tmp_path / "none" / "plan.json")]) == 2
+    assert "its folder is not there" in capsys.readouterr().err
 
 
 def test_fixed_parts_that_nothing_was_measured_of(file, capsys):

@@ -101,7 +101,7 @@ def compile_(
         raise click.UsageError(f"--emit {emit} needs --output")
     if output is not None and emit == EMITTED[0] and (wanted := _OTHERS.get(Path(output).suffix)):
         raise click.UsageError(f"--output {quoted(output)} has the name of {wanted}; saved models end in .tw")
-    check_output(output, model)
+    check_output(output, model, options.records)
     if emit == "c-tiles":
         _emit_tiles(state, model, str(output), options)
         return
@@ -117,7 +117,7 @@ def compile_(
         with ProgressBar(state) as progress:
             progress("save", 0, 1, output)
             if emit == "c-header":
-                check_output(str(Path(output).with_suffix(".so")), model)
+                check_output(str(Path(output).with_suffix(".so")), model, options.records)
                 written = list(map(str, compiled.export_c(output)))
             elif emit == "c":
                 write_text(output, compiled.c_source())

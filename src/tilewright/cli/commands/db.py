@@ -123,9 +123,8 @@ def show(state: State, task: str, records: str | None) -> None:
 @common_options
 def best(state: State, task: str, output: str | None, records: str | None) -> None:
     """Print the plan of a task's best record as JSON, by the beginning of its key."""
-    if output is not None:
-        check_output(output)
     with _open(records) as database:
+        check_output(output, str(database.path))
         found = database.best(_task(database, task))
     if found is None:
         raise InputError(f"nothing was decided about the task {task!r}", hint="`tilewright tune` goes on")
@@ -144,9 +143,8 @@ def best(state: State, task: str, output: str | None, records: str | None) -> No
 @common_options
 def export(state: State, output: str | None, records: str | None) -> None:
     """Write all tasks, trials and records as lines of JSON."""
-    if output is not None:
-        check_output(output)
     with _open(records) as database:
+        check_output(output, str(database.path))
         text = "\n".join(exported(database)) + "\n"
     if output is None:
         click.echo(text, nl=False)

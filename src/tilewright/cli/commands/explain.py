@@ -98,7 +98,7 @@ def explain(
     if html is not None:
         if is_saved_model(model) or show != LEVELS[0] or group is not None:
             raise click.UsageError("--html shows all of a model that is compiled: without --show and --group")
-        check_output(html, model)
+        check_output(html, model, options.records)
         write_page(state, html, measured(state, model, RUNS, 0, options))
         return
     if is_saved_model(model):
@@ -142,7 +142,7 @@ def _show_fusion(
     sizes = [int(part) if part.isdecimal() else 0 for part in tile.split("x")]
     if min(sizes) < 1:
         raise click.UsageError(f"--tile {quoted(tile)} is no size: give for example 32x64")
-    check_output(svg, model.partition(".py:")[0])
+    check_output(svg, model)
     if names_nest(model):
         nest, values = open_nest(model, options)
         func = function_at(nest.func, values)

@@ -12,7 +12,7 @@ from random import Random
 import click
 
 from tilewright.cli.commands.verify import as_data, report
-from tilewright.cli.files import check_output, write_text
+from tilewright.cli.files import check_folder, check_output, write_text
 from tilewright.cli.models import compile_arguments, compile_for
 from tilewright.cli.options import CompileOptions, common_options, compile_options
 from tilewright.cli.programs import names_program
@@ -87,8 +87,9 @@ def schedule(
     """
     if not names_program(program):
         raise click.UsageError(f"{quoted(program)} is no Python file: schedules are of programs")
-    check_output(output, program.partition(".py:")[0])
-    check_output(svg, program.partition(".py:")[0])
+    for written in (output, svg):
+        check_output(written, program, options.records)
+        check_folder(written)
     strategy = find_strategy(options.strategy)
     fixed = _fixed(fix)
     if fixed:

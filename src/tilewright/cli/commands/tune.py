@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 import click
 
+from tilewright.cli.files import check_folder, check_output, write_text
 from tilewright.cli.models import open_model, source_of
 from tilewright.cli.nests import names_nest, tune_nest_file
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
@@ -60,6 +60,8 @@ def tune(
     A terminal shows a table while it runs, other outputs get a line a minute. --json prints events, one a
     line, and the result as the last line.
     """
+    check_output(output, model, options.records)
+    check_folder(output)
     if names_nest(model):
         if output is not None or cluster is not None or again:
             raise click.UsageError(
@@ -88,7 +90,7 @@ def tune(
             **arguments,
         )
     if output is not None:
-        Path(output).write_text(tuned.plan.to_json())
+        write_text(output, tuned.plan.to_json())
     if state.json:
         head = {"events": EVENTS_VERSION, "command": "tune", "event": "tuned", "model": model}
         state.print_json({**head, **_as_data(tuned)})
