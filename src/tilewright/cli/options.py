@@ -14,7 +14,7 @@ from tilewright.cli.state import State
 from tilewright.driver import NEST_STRATEGIES, PRECISIONS
 from tilewright.plan import WINOGRAD_MODES
 from tilewright.strategies import DEFAULT, STRATEGIES
-from tilewright.support import WaitPolicy, configure_logging, read_settings
+from tilewright.support import InputError, WaitPolicy, configure_logging, quoted, read_settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -38,6 +38,16 @@ class CompileOptions:
     shapes: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
     defines: Mapping[str, str] = field(default_factory=dict)
     headers: tuple[Path, ...] = ()
+
+
+def _plan_text(path: str) -> str:
+    """The text of a plan's file; what it says is checked where it is taken apart."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(
+            f"--plan {quoted(path)} is no text", hint="`tilewright explain MODEL --show plan` prints a plan"
+        ) from None
 
 
 def _set_json(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -123,7 +133,7 @@ def compile_options(command: _F) -> _F:
             winograd,
             checks,
             strategy,
-            None if plan_file is None else Path(plan_file).read_text(),
+            None if plan_file is None else _plan_text(plan_file),
             records,
             parse_shapes(shapes),
             parse_defines(defines),

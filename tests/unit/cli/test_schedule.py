@@ -131,6 +131,13 @@ def test_a_search_asks_first_whether_its_output_has_a_folder(file, tmp_path, cap
     assert "its folder is not there" in capsys.readouterr().err
 
 
+def test_a_plan_that_is_no_text_is_refused(file, tmp_path, capsys):
+    plan = tmp_path / "plan.json"
+    plan.write_bytes(b"\xff\xfe{}")
+    assert main(["schedule", file, *SIZES, "--plan", str(plan)]) == 2
+    assert "is no text" in capsys.readouterr().err
+
+
 def test_fixed_parts_that_nothing_was_measured_of(file, capsys):
     more = ["--strategy", "beam", "--fix", "rows=inline", "--budget", "1s", "--trials", "0"]
     assert main(["schedule", file, *SIZES, *more]) == 2
