@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import platform
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -89,6 +90,11 @@ COLUMNS: Final = {
     "networks": ("key", "network"),
     "nests": ("key", "tiles", "seconds", "untuned"),
 }
+#: Columns that are numbers, and those that may be missing; others are text.
+NUMBERS: Final = frozenset(
+    {"id", "threads", "session", "seed", "rank", "seconds", "untuned", "build", "load", "finished"}
+)
+OPTIONAL: Final = frozenset({"trials.seconds", "trials.load"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +212,23 @@ class Database:
     def _all(self, query: str, *values: object) -> list[Any]:
         with self._reading(), closing(self._connection.execute(query, values)) as rows:
             return rows.fetchall()
+
+    def _typed(self, table: str, columns: Sequence[str], query: str, *values: object) -> list[Any]:
+        """Rows of some columns of a table: SQLite keeps values of any type in any column.
+
+        Raises ArtefactError where one is of another type than its column.
+        """
+        found = self._all(f"SELECT {', '.join(columns)} FROM {table} {query}", *values)
+        for row in found:
+            for column, value in zip(columns, row, strict=True):
+                missing = value is None and f"{table}.{column}" in OPTIONAL
+                if not missing and not isinstance(value, (int, float) if column in NUMBERS else str):
+                    wanted = "number" if column in NUMBERS else "text"
+                    raise ArtefactError(
+                        f"{self.path} is a damaged database: {column!r} of a row of {table} is no {wanted}",
+                        hint="tune into a new file",
+                    )
+        return found
 
     # ---- writing ----
 
@@ -386,8 +409,10 @@ class Database:
 
     def trials(self, task: str) -> Iterator[TrialRow]:
         """The trials of a task in the order in which they were made."""
-        query = "SELECT origin, status, seconds, reason FROM trials WHERE task = ? ORDER BY id"
-        yield from (TrialRow(*row) for row in self._all(query, task))
+        columns = ("origin", "status", "seconds", "reason")
+        yield from (
+            TrialRow(*row) for row in self._typed("trials", columns, "WHERE task = ? ORDER BY id", task)
+        )
 
     def best_before(self, date: str) -> dict[str, float]:
         """The fastest trial of each task in sessions that began before a date, such as ``2026-11-25``."""
@@ -429,11 +454,7 @@ class Database:
 
     def counts(self, task: str) -> dict[str, int]:
         """How many trials of a task there are of each status."""
-        return dict(
-            self._all(
-                "SELECT status, count(*) FROM trials WHERE task = ? GROUP BY status ORDER BY status", task
-            )
-        )
+        return dict(sorted(Counter(row.status for row in self.trials(task)).items()))
 
     def tasks(self) -> Iterator[tuple[str, str]]:
         """The key and the label of every task."""
@@ -441,14 +462,13 @@ class Database:
 
     def task_rows(self) -> Iterator[TaskRow]:
         """Every task."""
-        names = ", ".join(COLUMNS["tasks"])
-        yield from (TaskRow(*row) for row in self._all(f"SELECT {names} FROM tasks ORDER BY key"))
+        yield from (TaskRow(*row) for row in self._typed("tasks", COLUMNS["tasks"], "ORDER BY key"))
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """All rows of a table: its :data:`COLUMNS`."""
         if table in _LATER and not self._has(table):
             return
-        yield from self._all(f"SELECT {', '.join(COLUMNS[table])} FROM {table} ORDER BY rowid")
+        yield from self._typed(table, COLUMNS[table], "ORDER BY rowid")
 
 
 def _plan(text: object) -> UnitPlan | Trace:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from tilewright.ir import parse_program
 from tilewright.plan import PLAN_BYTES
 from tilewright.support import ArtefactError, UserError
-from tilewright.tune.database import COLUMNS, STATUSES, VERSION, Database, nest_record
+from tilewright.tune.database import COLUMNS, NUMBERS, OPTIONAL, STATUSES, VERSION, Database, nest_record
 from tilewright.tune.network import network_from_json
 
 FORMAT: Final = "tilewright-records"
@@ -19,9 +19,6 @@ TABLES: Final = ("tasks", "trials", "records", "graphs", "networks", "nests")
 _WHOLE: Final = frozenset({"graphs", "networks", "nests"})
 #: Numbers are below this: SQLite's integers are.
 MOST_NUMBER: Final = 1 << 63
-#: Columns that are numbers, and those that may be missing; others are text.
-_NUMBERS: Final = frozenset({"threads", "session", "rank", "seconds", "untuned", "build", "load", "finished"})
-_OPTIONAL: Final = frozenset({"trials.seconds", "trials.load"})
 
 
 def header_line() -> str:
@@ -116,9 +113,9 @@ def _read(number: int, line: str) -> dict[str, Any]:
 
 def _check(number: int, table: str, data: dict[str, Any]) -> None:
     for column, value in data.items():
-        if value is None and f"{table}.{column}" in _OPTIONAL:
+        if value is None and f"{table}.{column}" in OPTIONAL:
             continue
-        wanted = (int, float) if column in _NUMBERS else (str,)
+        wanted = (int, float) if column in NUMBERS else (str,)
         if type(value) not in wanted:
             raise ArtefactError(f"line {number}: {column!r} is {'a number' if len(wanted) > 1 else 'text'}")
         if len(wanted) > 1 and not 0 <= value < MOST_NUMBER:

@@ -11,7 +11,7 @@ from tilewright.cost import Machine
 from tilewright.plan import GraphPlan, plan_unit
 from tilewright.strategies import Candidate, Task, Trial
 from tilewright.support import ArtefactError
-from tilewright.tune import Database, GraphRecord, Record
+from tilewright.tune import Database, GraphRecord, Record, exported
 
 PLAN = plan_unit(PROGRAMS["product"], Machine(HOST, 1)).plan
 TASK = Task(PROGRAMS["product"], Machine(HOST, 1))
@@ -132,6 +132,26 @@ def test_edited_trials_are_left_out(tmp_path, change):
     path = edited(filled(tmp_path / "r.db"), change + " WHERE id = 1")
     with Database(path) as records:
         assert [t.status for t in records.history("a")] == ["hung"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE tasks SET key = X'00'", "'key' of a row of tasks is no text"),
+        ("UPDATE tasks SET key = NULL", "'key' of a row of tasks is no text"),
+        ("UPDATE tasks SET threads = 'two'", "'threads' of a row of tasks is no number"),
+        ("UPDATE trials SET status = X'ff'", "'status' of a row of trials is no text"),
+        ("UPDATE trials SET load = 'much'", "'load' of a row of trials is no number"),
+        ("UPDATE records SET plan = X''", "'plan' of a row of records is no text"),
+    ],
+)
+def test_values_of_other_types_are_refused_by_the_names_of_their_columns(tmp_path, change, said):
+    with Database(edited(filled(tmp_path / "r.db"), change)) as database:
+        with pytest.raises(ArtefactError, match=said):
+            list(exported(database))
+        if "trials SET status" in change:
+            with pytest.raises(ArtefactError, match=said):
+                database.counts("a")
 
 
 def test_decisions_about_a_graph_come_out_as_they_went_in(tmp_path):
