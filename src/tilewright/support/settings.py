@@ -117,7 +117,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """
     given = os.environ if environ is None else environ
     readers = _readers()
-    values: dict[str, object] = {"cache_dir": _default_cache_dir(given)}
+    values: dict[str, object] = {}
     for variable in sorted(given):
         if not variable.startswith(PREFIX):
             continue
@@ -133,6 +133,8 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
             values[field] = readers[field](text)
         except ValueError as error:
             raise SettingsError(f"{variable}={text!r}: {error}") from None
+    if "cache_dir" not in values:
+        values["cache_dir"] = _default_cache_dir(given)
     return Settings(**values)  # type: ignore[arg-type]  # each reader returns its field's type
 
 
@@ -144,7 +146,7 @@ def _readers() -> dict[str, Callable[[str], object]]:
         "wait_policy": lambda text: _member(WaitPolicy, text),
         "pin_threads": _flag,
         "compile_jobs": _positive,
-        "records": str,
+        "records": _records,
         "log_level": _level,
     }
     assert set(readers) == {field.name for field in dataclasses.fields(Settings)}
@@ -158,13 +160,28 @@ def _default_cache_dir(environ: Mapping[str, str]) -> Path:
 
 
 def _home(environ: Mapping[str, str]) -> Path:
-    return Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+    if environ.get("HOME"):
+        return Path(environ["HOME"])
+    try:
+        return Path.home()
+    except RuntimeError:  # a user whom the system has not listed, as in containers
+        raise SettingsError(
+            "there is no home folder for the cache: HOME is not set, and this user has no entry",
+            hint="set HOME, or TILEWRIGHT_CACHE_DIR to a folder",
+        ) from None
 
 
 def _path(text: str) -> Path:
     if not text:
         raise ValueError("expected a folder")
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("there is no home folder of that user") from None
+
+
+def _records(text: str) -> str:
+    return str(_path(text)) if text.startswith("~") else text
 
 
 def _flag(text: str) -> bool:

@@ -21,6 +21,18 @@ def test_xdg_cache_home_counts_when_absolute():
     assert read_settings(given | {"XDG_CACHE_HOME": "c"}).cache_dir == Path("/home/u/.cache/tilewright")
 
 
+def test_without_a_home_folder_the_cache_needs_a_place(monkeypatch):
+    def nobody(_):
+        raise KeyError
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(SettingsError, match=r"(?s)no home folder.*TILEWRIGHT_CACHE_DIR"):
+        read_settings({})
+    assert read_settings({"TILEWRIGHT_CACHE_DIR": "/x"}).cache_dir == Path("/x")
+    assert read_settings({"XDG_CACHE_HOME": "/c"}).cache_dir == Path("/c/tilewright")
+
+
 def test_every_field_has_a_variable():
     texts = {
         "cache_dir": ("/x", Path("/x")),
@@ -52,6 +64,8 @@ def test_unknown_variable_is_refused_with_a_suggestion():
         ("CACHE", "maybe"),
         ("WAIT_POLICY", "always"),
         ("LOG_LEVEL", "x"),
+        ("CACHE_DIR", "~nobody-of-that-name/x"),
+        ("RECORDS", "~nobody-of-that-name/r.db"),
     ],
 )
 def test_bad_value_is_refused_by_name(name, text):
