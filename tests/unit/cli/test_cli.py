@@ -376,6 +376,14 @@ def test_saved_models_are_explained_verified_and_timed(call, path, tmp_path):
     assert status == 0 and out.startswith("ok: 1 output")
     for wrong in (["verify", saved], ["verify", path, "--source", path]):
         assert call(*wrong)[0] == 2
+    (tmp_path / "cut.onnx").write_bytes(Path(path).read_bytes()[:100])
+    onnx.save(
+        tiny.mlp(), tmp_path / "apart.onnx", save_as_external_data=True, location="gone.bin", size_threshold=0
+    )
+    (tmp_path / "gone.bin").unlink()
+    for name in ("none.onnx", "cut.onnx", "apart.onnx", "m.tw"):
+        status, _, err = call("verify", saved, "--source", tmp_path / name)
+        assert status == 2 and name in err
     other = tmp_path / "other.onnx"
     model = tiny.mlp()
     model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.ones((8, 16), np.float32), "a"))

@@ -25,6 +25,7 @@ from tilewright.driver import (
     Verification,
     verify_model,
 )
+from tilewright.frontend.onnx import load
 from tilewright.runtime import SavedModel, is_saved_model
 from tilewright.support import counted, quoted
 
@@ -68,6 +69,7 @@ def verify(
     if source is None:
         compiled = compile_for(state, original, options)
     else:
+        load(original)  # nothing compiles it, which would check it
         compiled = load_or_compile(state, model, options)
     feeds = feeds_for(compiled, files, archive, seed)
     with ProgressBar(state) as progress:
