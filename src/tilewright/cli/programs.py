@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -48,7 +49,7 @@ def open_program(text: str, shapes: Shapes) -> tuple[Program, Shapes]:
     found = _FILE.fullmatch(text)
     assert found is not None
     file, name = Path(found["file"]), found["name"] or DEFAULT_NAME
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise click.UsageError(f"there is no file {quoted(str(file))}")
     folder = str(file.resolve().parent)
     sys.path.insert(0, folder)

@@ -33,7 +33,7 @@ def calibrated(target: CpuTarget, path: Path | None = None) -> CpuTarget:
     """The target with what was measured on it; as it is where nothing was, or what was kept is damaged."""
     place = calibration_path() if path is None else path
     try:
-        found = _read(place).get(target.fingerprint) if place.exists() else None
+        found = _read(place).get(target.fingerprint)
     except ArtefactError as error:
         _log.warning("measured quantities are not used: %s", error)
         return target
@@ -47,7 +47,7 @@ def keep_calibration(target: CpuTarget, measured: Quantities | None, path: Path 
     """
     place = calibration_path() if path is None else path
     try:
-        machines = _read(place) if place.exists() else {}
+        machines = _read(place)
     except ArtefactError as error:
         _log.warning("what was kept is replaced: %s", error)
         machines = {}
@@ -63,12 +63,17 @@ def keep_calibration(target: CpuTarget, measured: Quantities | None, path: Path 
 
 
 def _read(path: Path) -> dict[str, Quantities]:
-    """What a file keeps, by fingerprints. Raises ArtefactError that names the file and what is wrong."""
+    """What a file keeps, by fingerprints; nothing where there is none.
+
+    Raises ArtefactError that names the file and what is wrong.
+    """
     hint = "`tilewright targets --calibrate` writes it again"
     try:
         with path.open("rb") as stream:
             text = stream.read(MAX_BYTES + 1)
         data = json.loads(text) if len(text) <= MAX_BYTES else None
+    except FileNotFoundError:
+        return {}
     except OSError as error:
         raise ArtefactError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,10 +103,10 @@ def records_at(given: Path | str | None, settings: Settings) -> Records | None:
         return None
     if given is None:
         path = settings.records_path
-        return Records(path, named=False) if path is not None and path.exists() else None
+        return Records(path, named=False) if path is not None and os.path.exists(path) else None
     if not isinstance(given, str | Path):
         raise InputError(f"a database of records is given by its path, not by {type(given).__name__}")
-    if not Path(given).exists():
+    if not os.path.exists(given):
         raise InputError(
             f"there is no database {str(given)!r}", hint="`tilewright tune MODEL --records FILE` makes one"
         )

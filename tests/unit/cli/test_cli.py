@@ -72,6 +72,9 @@ def test_help_and_version(call):
         ["run", "zoo:resnet18:small", "--wait-policy", "lazy"],
         ["explain", "zoo:resnet18:small", "--show", "dreams"],
         ["bench", "zoo:resnet18:small", "--against", "abacus"],
+        ["compile", f"{'n' * 300}.py"],
+        ["compile", "zoo:resnet18:small", "--records", "n" * 300],
+        ["db", "list", "--records", "n" * 300],
     ],
 )
 def test_wrong_use_is_status_2_with_nothing_on_stdout(call, arguments):

@@ -217,8 +217,11 @@ def test_a_damaged_database_ends_only_the_compilation_that_named_it(tmp_path, mo
         tilewright.compile(model, threads=1, records=path)
     made = tilewright.compile(model, threads=1, settings=Settings(cache_dir=tmp_path))
     assert functions(made) == functions(default)
-    with pytest.raises(InputError, match="there is no database"):
-        tilewright.compile(model, threads=1, records=tmp_path / "none.db")
+    for name in ("none.db", "n" * 300):
+        with pytest.raises(InputError, match="there is no database"):
+            tilewright.compile(model, threads=1, records=tmp_path / name)
+        silent = Settings(cache_dir=tmp_path, records=str(tmp_path / name))
+        assert functions(tilewright.compile(model, threads=1, settings=silent)) == functions(default)
 
 
 def test_records_of_another_number_of_threads_only_give_searches_a_start(tmp_path, model, default):

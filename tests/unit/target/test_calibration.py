@@ -65,6 +65,13 @@ def test_a_folder_in_place_of_the_file_is_told(tmp_path, caplog):
     assert "cannot be read" in caplog.text
 
 
+def test_a_place_that_cannot_be_looked_up_is_told(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "tilewright"):
+        assert calibrated(X86_AVX512, tmp_path / ("n" * 300)) == X86_AVX512
+        assert calibrated(X86_AVX512, tmp_path / "none") == X86_AVX512
+    assert caplog.text.count("cannot be read: File name too long") == 1 and "none" not in caplog.text
+
+
 def test_quantities_of_other_levels_are_refused():
     with pytest.raises(TargetError, match="has 4 memory levels"):
         X86_AVX512.with_quantities(replace(MEASURED, bandwidths=(1.0, 2.0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def _open(path: str | None, *, make: bool = False) -> Database:
         if found is None:
             raise SettingsError("TILEWRIGHT_RECORDS switches records off", hint="name the file: --records")
         path = str(found)
-    if not make and not Path(path).exists():
+    if not make and not os.path.exists(path):
         raise InputError(f"there is no database {path!r}", hint="`tilewright tune MODEL` makes one")
     return Database(path)
 
