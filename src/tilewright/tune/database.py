@@ -9,6 +9,7 @@ one model's records serve another one.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sqlite3
 from collections import Counter
@@ -97,6 +98,20 @@ NUMBERS: Final = frozenset(
 OPTIONAL: Final = frozenset({"trials.seconds", "trials.load"})
 
 
+#: Primary result codes of SQLite that blame the disk, permissions or other processes, not what a file holds.
+_OF_THE_SYSTEM: Final = frozenset(
+    {
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """A plan that was kept for a task, its seconds, and those of the untuned plan beside it.
@@ -161,6 +176,9 @@ class Database:
         """Open or make a database. Raises ArtefactError for a file that is none, or of another version."""
         self.path = Path(path)
         version = 0
+        if os.path.exists(path) and not os.path.isfile(path):
+            # SQLite would wait for somebody to write into a pipe
+            raise ArtefactError(f"{self.path} is no database of tuning: it is not a regular file")
         with self._reading():
             if read_only:
                 uri = f"{self.path.absolute().as_uri()}?mode=ro"
@@ -204,6 +222,12 @@ class Database:
         except sqlite3.IntegrityError:
             raise
         except (sqlite3.Error, OverflowError) as error:
+            # errors that Python's own module finds have no code
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _OF_THE_SYSTEM:
+                raise ArtefactError(
+                    f"the database {self.path} cannot be read or written: {error}",
+                    hint="its folder must be there, take new files and have space left",
+                ) from None
             raise ArtefactError(
                 f"{self.path} is no database of tuning, or a damaged one: {error}",
                 hint="tune into a new file",

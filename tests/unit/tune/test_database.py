@@ -1,5 +1,6 @@
 """The database of tuning: what goes in comes out, other files are refused, nothing is half-written."""
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -71,8 +72,23 @@ def test_other_files_are_refused(tmp_path: Path):
         connection.execute("CREATE TABLE t (x)")
     with pytest.raises(ArtefactError, match="has version 0"):
         Database(other)
-    with pytest.raises(ArtefactError, match="is no database of tuning"):
+    os.mkfifo(tmp_path / "pipe.db")
+    for place in (tmp_path / "pipe.db", tmp_path):
+        for read_only in (True, False):
+            with pytest.raises(ArtefactError, match="is no database of tuning: it is not a regular file"):
+                Database(place, read_only=read_only)
+
+
+def test_what_the_system_refuses_is_not_called_damage(tmp_path):
+    with pytest.raises(ArtefactError, match="cannot be read or written: unable to open"):
         Database(tmp_path / "none.db", read_only=True)
+    with pytest.raises(ArtefactError, match="cannot be read or written: unable to open"):
+        Database(tmp_path / "none" / "r.db")
+    path = tmp_path / "full.db"
+    with Database(filled(path)) as records:
+        records._connection.execute("PRAGMA max_page_count=1")
+        with pytest.raises(ArtefactError, match="cannot be read or written: database or disk is full"):
+            records.add("a", [Trial(Candidate("x", PLAN), "ok", (1.0,))] * 1_000)
 
 
 def test_a_truncated_file_is_refused_or_reads_as_nothing_wrong(tmp_path):
