@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import click
 
 from tilewright.cli.programs import program_file
-from tilewright.support import InputError, quoted, replacing
+from tilewright.support import InputError, quoted, replaceable, replacing
 
 
 def write_text(path: str, text: str) -> None:
@@ -36,21 +37,22 @@ def write_bytes(path: str, content: bytes) -> None:
 
 
 def check_output(output: str | None, *read: str | None) -> None:
-    """Raise UsageError where a command would write over a file that it reads.
+    """Look at an output before the work that makes it.
 
-    What is read may be ``FILE.py:NAME``; None says that it is nothing.
+    What the command reads may be ``FILE.py:NAME``; None says that it is nothing. Raises UsageError where the
+    command would write over one of these, and InputError where nothing can be written there.
     """
     if output is None:
         return
     for name in read:
         if name is not None and any(_same(output, file) for file in (name, program_file(name))):
             raise click.UsageError(f"--output {quoted(output)} is a file that the command reads")
-
-
-def check_folder(output: str | None) -> None:
-    """Raise InputError where an output's folder is missing: before what takes long, not after it."""
-    if output is not None and not Path(output).parent.is_dir():
-        raise InputError(f"cannot write {quoted(output)}: its folder is not there")
+    try:
+        # gone when it is closed, and never seen
+        with TemporaryFile(dir=replaceable(output).parent):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot write {quoted(output)}: {error.strerror}") from None
 
 
 def _same(output: str, name: str) -> bool:

@@ -38,12 +38,21 @@ class CompileOptions:
     shapes: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
     defines: Mapping[str, str] = field(default_factory=dict)
     headers: tuple[Path, ...] = ()
+    plan_file: str | None = None
+    """Where ``plan``, its text, was read."""
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The files that it reads besides the model, by the names that were given."""
+        return tuple(each for each in (self.plan_file, self.records) if each is not None)
 
 
 def _plan_text(path: str) -> str:
     """The text of a plan's file; what it says is checked where it is taken apart."""
     try:
         return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--plan {quoted(path)} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(
             f"--plan {quoted(path)} is no text", hint="`tilewright explain MODEL --show plan` prints a plan"
@@ -138,6 +147,7 @@ def compile_options(command: _F) -> _F:
             parse_shapes(shapes),
             parse_defines(defines),
             tuple(map(Path, headers)),
+            plan_file,
         )
         return command(*arguments, options=options, **others)
 

@@ -33,6 +33,12 @@ def test_tasks_are_listed(path, capsys):
     assert data["tasks"][0] | {"task": "a", "best": 1.0, "untuned": 2.0} == data["tasks"][0]
 
 
+def test_what_is_written_does_not_replace_the_database(path, capsys):
+    for command in (["export"], ["best", "a"]):
+        assert "a file that the command reads" in refused(capsys, *command, "--records", path, "-o", path)
+    assert "MatMul" in said(capsys, "list", "--records", path)
+
+
 def test_tiles_of_nests_are_listed_and_moved(path, tmp_path, capsys):
     with Database(path) as database:
         database.keep_nest("0123456789abcdef", NestRecord(NestPlan((8, 64)), 1.0, 2.0))

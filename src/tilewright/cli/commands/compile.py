@@ -101,7 +101,7 @@ def compile_(
         raise click.UsageError(f"--emit {emit} needs --output")
     if output is not None and emit == EMITTED[0] and (wanted := _OTHERS.get(Path(output).suffix)):
         raise click.UsageError(f"--output {quoted(output)} has the name of {wanted}; saved models end in .tw")
-    check_output(output, model, options.records)
+    check_output(output, model, *options.read)
     if emit == "c-tiles":
         _emit_tiles(state, model, str(output), options)
         return

@@ -98,7 +98,7 @@ def explain(
     if html is not None:
         if is_saved_model(model) or show != LEVELS[0] or group is not None:
             raise click.UsageError("--html shows all of a model that is compiled: without --show and --group")
-        check_output(html, model, options.records)
+        check_output(html, model, *options.read)
         write_page(state, html, measured(state, model, RUNS, 0, options))
         return
     if is_saved_model(model):

@@ -59,7 +59,7 @@ def report(
     It opens in any browser, needs no network, and holds tables, curves, rooflines, plans, schedules and the
     graph.
     """
-    check_output(output, source, against, options.records)
+    check_output(output, source, against, *options.read)
     if not source.startswith(ZOO) and _is_database(source):
         if against is not None and before is not None:
             raise click.UsageError("--against and --before are two things to compare with: give one")

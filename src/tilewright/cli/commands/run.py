@@ -81,7 +81,7 @@ def run(
         run_dynamic(state, model, options, parse_ranges(ranges), draws, seed, check=check)
         return
     given = parse_assignments(files, "--input").values()
-    check_output(output, model, *given, archive, options.records)
+    check_output(output, model, *given, archive, *options.read)
     if names_nest(model):
         if profile:
             raise click.UsageError("--profile is for models")

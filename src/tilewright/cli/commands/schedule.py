@@ -12,7 +12,7 @@ from random import Random
 import click
 
 from tilewright.cli.commands.verify import as_data, report
-from tilewright.cli.files import check_folder, check_output, write_text
+from tilewright.cli.files import check_output, write_text
 from tilewright.cli.models import compile_arguments, compile_for
 from tilewright.cli.options import CompileOptions, common_options, compile_options
 from tilewright.cli.programs import names_program
@@ -88,8 +88,7 @@ def schedule(
     if not names_program(program):
         raise click.UsageError(f"{quoted(program)} is no Python file: schedules are of programs")
     for written in (output, svg):
-        check_output(written, program, options.records)
-        check_folder(written)
+        check_output(written, program, *options.read)
     strategy = find_strategy(options.strategy)
     fixed = _fixed(fix)
     if fixed:

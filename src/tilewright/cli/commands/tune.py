@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tilewright.cli.files import check_folder, check_output, write_text
+from tilewright.cli.files import check_output, write_text
 from tilewright.cli.models import open_model, source_of
 from tilewright.cli.nests import names_nest, tune_nest_file
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
@@ -60,8 +60,6 @@ def tune(
     A terminal shows a table while it runs, other outputs get a line a minute. --json prints events, one a
     line, and the result as the last line.
     """
-    check_output(output, model, options.records)
-    check_folder(output)
     if names_nest(model):
         if output is not None or cluster is not None or again:
             raise click.UsageError(
@@ -69,6 +67,8 @@ def tune(
             )
         tune_nest_file(state, model, options, budget, trials, seed)
         return
+    # a plan may be written over by what comes of going on from it
+    check_output(output, model, options.records)
     strategy = AUTO.name if options.strategy == "default" else options.strategy
     source, arguments = source_of(open_model(model), options)
     if options.plan is not None:
