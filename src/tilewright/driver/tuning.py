@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -317,14 +317,22 @@ def _decided(
     if known is None or again:
         watch(Event("graph"))
         share = _share(GRAPH_SHARE, until)
-        made, graph = with_tuned_graph(made, source, recompile, measurer, share, shapes)
-        _keep_graph(records, [key], own, made, graph)
+        try:
+            made, graph = with_tuned_graph(made, source, recompile, measurer, share, shapes)
+        except KeyboardInterrupt:  # while the whole was compared: nothing is decided
+            graph = GraphTuning(own, inf, inf, 0, interrupted=True)
+        else:
+            _keep_graph(records, [key], own, made, graph)
     ended = graph is not None and graph.interrupted
     if joint and not ended and (again or records.graph(laid_out) is None):
         watch(Event("layouts"))
         share = _share(LAYOUT_SHARE, until)
-        made, layouts = with_tuned_layouts(made, source, recompile, measurer, share, shapes)
-        _keep_graph(records, [key, laid_out], own, made, layouts)
+        try:
+            made, layouts = with_tuned_layouts(made, source, recompile, measurer, share, shapes)
+        except KeyboardInterrupt:
+            layouts = LayoutTuning(own, inf, inf, 0, (), interrupted=True)
+        else:
+            _keep_graph(records, [key, laid_out], own, made, layouts)
     return made, _Around(graph, layouts)
 
 

@@ -79,6 +79,23 @@ def test_an_interruption_inside_of_the_network_leaves_winners_to_a_later_session
         assert not records.finished(task.key) and records.best(task.key).func == func
 
 
+@pytest.mark.parametrize("which", ["with_tuned_graph", "with_tuned_layouts"])
+def test_an_interruption_while_wholes_are_compared_ends_the_search_alone(
+    tmp_path, model, default, monkeypatch, which
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, which, interrupted)
+    if which == "with_tuned_layouts":
+        monkeypatch.setattr(tuning, "with_tuned_graph", lambda made, *_: (made, None))
+    path = tmp_path / "r.db"
+    done = tune_model(model, threads=1, budget="60s", strategy="joint", database=path)
+    assert functions(done.model) == functions(default) and all(r.reason for r in done.results)
+    with Database(path) as records:
+        assert not list(records.rows("graphs"))
+
+
 @pytest.mark.parametrize("budget", ["soon", "5", "0s", 0, -1.0, "m"])
 def test_other_budgets_are_refused(budget):
     with pytest.raises(InputError, match="is no budget"):
