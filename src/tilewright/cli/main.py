@@ -1,23 +1,26 @@
 """The entry of the command line: the group of commands, and what becomes of errors.
 
 Exit status: 0 done, 1 a check failed, 2 wrong use (options, models, inputs, settings), 3 an internal error,
-130 interrupted. Results go to stdout, everything else to stderr.
+130 interrupted, 141 where the reader of the output went away before its end. Results go to stdout, everything
+else to stderr.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from tilewright import __version__
-from tilewright.cli.state import DONE, INTERNAL, INTERRUPTED, WRONG_USE, State
+from tilewright.cli.state import DONE, INTERNAL, INTERRUPTED, UNREAD, WRONG_USE, State
 from tilewright.support import TilewrightError, UserError
 
 #: Those that Python has a function of: theirs has an underscore.
@@ -41,9 +44,34 @@ _COMMANDS: Final = (
     "report",
 )
 
+#: A disk, a quota or a file that takes no more: said as such, whoever wrote.
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class _UnreadError(Exception):
+    """A broken pipe, which click would make an exit of status 1: that of a failed check."""
+
+
+@contextmanager
+def _unread() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise _UnreadError from None
+
 
 class _Commands(click.Group):
     """Commands that are imported when they are wanted: inside of what reports errors and interruptions."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        """As click does: it prints the help."""
+        with _unread():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command."""
+        with _unread():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""
@@ -68,7 +96,8 @@ def cli() -> None:
     A MODEL is an ONNX file, or zoo:NAME for one of the reference architectures with random weights
     (zoo:resnet18, or zoo:resnet18:small for a version made small).
 
-    Exit status: 0 done, 1 a check failed, 2 wrong use, 3 an internal error, 130 interrupted.
+    Exit status: 0 done, 1 a check failed, 2 wrong use, 3 an internal error, 130 interrupted, 141 the output's
+    reader went away.
     """
 
 
@@ -83,7 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             obj=state,
         )
         guard.status = result if isinstance(result, int) else DONE
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is where the process began with it closed
+            sys.stdout.flush()
     return guard.status
 
 
@@ -102,17 +132,18 @@ class _LastResort:
     ) -> bool:
         if error is None:
             return False
-        if isinstance(error, BrokenPipeError):
-            # The reader of our output went away; nothing may be written to it at exit either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, (BrokenPipeError, _UnreadError)):
+            _discard_output()
+            self.status = UNREAD
             return True
         if isinstance(error, click.exceptions.Exit):
             self.status = error.exit_code
         elif isinstance(error, (KeyboardInterrupt, click.Abort)):
-            click.echo("interrupted", err=True)
+            _tell("interrupted")
             self.status = INTERRUPTED
         elif isinstance(error, click.ClickException):
-            error.show()
+            with suppress(OSError):
+                error.show()
             self.status = WRONG_USE
         elif isinstance(error, Exception):
             self._report(error)
@@ -122,14 +153,31 @@ class _LastResort:
 
     def _report(self, error: Exception) -> None:
         expected = isinstance(error, UserError)
-        self.status = WRONG_USE if expected else INTERNAL
         known = isinstance(error, TilewrightError)
         text = str(error) if known else f"internal error: {type(error).__name__}: {error}"
+        if isinstance(error, OSError) and error.errno in _FULL:
+            expected, text = True, f"nothing more can be written: {error.strerror}"
+            _discard_output()
+        self.status = WRONG_USE if expected else INTERNAL
         if self.state.traceback:
-            click.echo("".join(traceback.format_exception(error)).rstrip(), err=True)
+            _tell("".join(traceback.format_exception(error)).rstrip())
         else:
-            click.echo(f"error: {text}" if expected else text, err=True)
+            _tell(f"error: {text}" if expected else text)
             if not expected:
-                click.echo("  run again with --traceback, and please report it", err=True)
+                _tell("  run again with --traceback, and please report it")
         if self.state.json:
-            self.state.print_json({"error": {"kind": type(error).__name__, "message": text}})
+            try:
+                self.state.print_json({"error": {"kind": type(error).__name__, "message": text}})
+            except OSError:
+                _discard_output()
+
+
+def _tell(text: str) -> None:
+    """Print a line on stderr, where it takes one: the status says the same."""
+    with suppress(OSError):
+        click.echo(text, err=True)
+
+
+def _discard_output() -> None:
+    """Let nothing be written to stdout any more, at exit either: what is in its buffer goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -21,6 +21,16 @@ FAILED: Final = 1
 WRONG_USE: Final = 2
 INTERNAL: Final = 3
 INTERRUPTED: Final = 130
+#: What shells say of a program that the signal of a broken pipe ended.
+UNREAD: Final = 141
+
+
+class _Console(Console):
+    """A console whose broken pipe is an error like that of other output, not the exit of a failed check."""
+
+    def on_broken_pipe(self) -> None:
+        """Called where the error is handled."""
+        raise BrokenPipeError
 
 
 @dataclass(slots=True)
@@ -31,8 +41,8 @@ class State:
     traceback: bool = False
     lines: bool = False
     """Whether each JSON document is one line: of a command that prints several."""
-    out: Console = field(default_factory=lambda: Console(markup=False, highlight=False, soft_wrap=True))
-    log: Console = field(default_factory=lambda: Console(stderr=True, markup=False, highlight=False))
+    out: Console = field(default_factory=lambda: _Console(markup=False, highlight=False, soft_wrap=True))
+    log: Console = field(default_factory=lambda: _Console(stderr=True, markup=False, highlight=False))
 
     def print_json(self, data: dict[str, Any]) -> None:
         """Print one JSON document on stdout: what is no finite number is null, JSON has none such."""

@@ -335,6 +335,33 @@ def test_interrupted_while_packages_are_imported():
     assert "interrupted" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["targets"], ["compile", "--help"], ["explain", "M", "--json"]]
+)
+def test_output_that_nobody_reads_is_no_failed_check(path, arguments):
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "tilewright", *(path if each == "M" else each for each in arguments)]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("arguments", [["targets"], ["run", "none.onnx", "--json"]])
+def test_output_that_finds_no_space_is_told(path, arguments):
+    command = [sys.executable, "-m", "tilewright", *(path if each == "M" else each for each in arguments)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 2 and done.stderr.startswith("error: ") and "Traceback" not in done.stderr
+        assert "No space left on device" in done.stderr or "none.onnx" in done.stderr
+        silent = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=full, check=False)
+        assert silent.returncode == (2 if "none.onnx" in arguments else 0)
+    closed = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert closed.returncode == silent.returncode and "Error" not in closed.stderr
+
+
 # ---- output files and saved models ----
 
 
