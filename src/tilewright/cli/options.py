@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -19,6 +20,17 @@ from tilewright.support import InputError, WaitPolicy, configure_logging, quoted
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _LEVELS: Final = ("", "INFO", "DEBUG")
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers that `nan` and `inf` are not in, which click lets pass where a bound is open."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number of a text; fails for one that is none or outside."""
+        number = float(super().convert(value, param, ctx))
+        if not isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
 
 
 @dataclass(frozen=True, slots=True)

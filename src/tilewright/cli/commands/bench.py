@@ -11,6 +11,7 @@ import onnx
 from tilewright.cli.arrays import read_feeds
 from tilewright.cli.models import open_model
 from tilewright.cli.options import (
+    FiniteRange,
     common_options,
     input_options,
     model_argument,
@@ -63,9 +64,7 @@ from tilewright.support import InputError, read_settings
     help="Of Tilewright's products; see `tilewright compile`.",
 )
 @click.option("--rounds", default=7, show_default=True, type=click.IntRange(min=1), help="Turns an engine.")
-@click.option(
-    "--seconds", default=1.0, show_default=True, type=click.FloatRange(min=0), help="Seconds a turn."
-)
+@click.option("--seconds", default=1.0, show_default=True, type=FiniteRange(min=0), help="Seconds a turn.")
 @input_options
 @click.option(
     "--shape", "shapes", multiple=True, metavar="NAME=SIZES", help="Settle open sizes, see `compile`."

@@ -7,6 +7,7 @@ import click
 from tilewright.cli.models import compile_for, feeds_for, open_model
 from tilewright.cli.options import (
     CompileOptions,
+    FiniteRange,
     common_options,
     compile_options,
     input_options,
@@ -28,7 +29,7 @@ from tilewright.target import CpuTarget
     "--calibrate",
     default=0.05,
     show_default=True,
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     help="Seconds for each of the dozen figures that say what the machine can do; 0: do not measure them.",
 )
 @compile_options
@@ -52,7 +53,7 @@ def profile(
     """
     if is_saved_model(model):
         raise click.UsageError(
-            "profile needs the model itself, not a saved one: for this one use `tilewright run --profile`"
+            "profile needs the model itself, not a saved one: `tilewright bench` and `explain` take that"
         )
     compiled = compile_for(state, open_model(model), options)
     feeds = feeds_for(compiled, files, archive, seed)

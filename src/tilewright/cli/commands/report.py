@@ -41,7 +41,9 @@ _SQLITE = b"SQLite format 3\0"
     help="Show beside each best time that of the sessions which began before a date (UTC).",
 )
 @click.option("--repeats", default=20, show_default=True, type=click.IntRange(min=1), help="Runs of MODEL.")
-@click.option("--seed", default=0, show_default=True, help="Seed of MODEL's random inputs.")
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of MODEL's random inputs."
+)
 @compile_options
 @common_options
 def report(

@@ -47,8 +47,20 @@ from tilewright.tune import MEMORY, Budget, Database, tune_task
 @click.command()
 @click.argument("program", metavar="FILE.py[:NAME]")
 @click.option("--budget", help="Time to measure candidates for: 90s, 5m. Without, the model decides at once.")
-@click.option("--trials", default=64, show_default=True, help="Candidates that are measured, at most.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the search, and of the inputs.")
+@click.option(
+    "--trials",
+    default=64,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Candidates that are measured, at most.",
+)
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Seed of the search, and of the inputs.",
+)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the schedule there.")
 @click.option(
     "--fix",
@@ -195,7 +207,8 @@ def as_python(planned: Planned, title: str, times: Mapping[str, float]) -> str:
     lines = [f'"""The schedule of {title}."""', ""]
     if times and isfinite(times["best"]):
         best, untuned = times["best"] * 1e3, times["untuned"] * 1e3
-        lines.append(f"# measured: {best:.3f} ms; by default: {untuned:.3f} ms")
+        measured = f"measured: {best:.3f} ms; by default: {untuned:.3f} ms"
+        lines.append(f"# {measured if isfinite(best) else 'nothing was measured'}")
     lines += [f"# {line}" for line in str(planned.plan).splitlines()]
     trace = planned.schedule.trace
     source = "program, operations=detect().operations" if trace.instructions else "program"

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tilewright.cli.options import common_options
+from tilewright.cli.options import FiniteRange, common_options
 from tilewright.cli.state import State
 from tilewright.cost import Fit
 from tilewright.driver import measure_quantities
@@ -40,7 +40,7 @@ from tilewright.tune import Database, fitted
 @click.option("--forget", is_flag=True, help="Forget what was measured: the table of its model counts again.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.01, max=600.0),
+    type=FiniteRange(min=0.01, max=600.0),
     default=1.0,
     show_default=True,
     help="About how long --calibrate measures each quantity.",

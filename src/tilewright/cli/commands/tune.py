@@ -21,8 +21,14 @@ from tilewright.tune import AUTO, EVENTS_VERSION, LOADED, TaskResult
 @click.command()
 @model_argument
 @click.option("--budget", default="5m", show_default=True, help="Time to search for: 90s, 5m, 1h.")
-@click.option("--trials", default=64, show_default=True, help="Candidates of one kernel, at most.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the search.")
+@click.option(
+    "--trials",
+    default=64,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Candidates of one kernel, at most.",
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the search.")
 @click.option(
     "-o",
     "--output",
