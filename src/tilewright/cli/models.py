@@ -21,7 +21,7 @@ from tilewright.driver import CompiledModel, compile_model
 from tilewright.frontend import zoo
 from tilewright.ir import Program
 from tilewright.runtime import SavedDynamicModel, SavedModel, is_saved_model
-from tilewright.support import ModelError, known_names, quoted, quoted_path
+from tilewright.support import known_names, quoted
 
 Array = npt.NDArray[Any]
 
@@ -45,16 +45,8 @@ def open_model(text: str) -> str | ModelProto:
 
 
 def as_proto(model: str | ModelProto) -> ModelProto:
-    """The model itself, with its external data; ``load`` or a compilation should have checked the file.
-
-    Raises ModelError for external data that cannot be read.
-    """
-    if isinstance(model, ModelProto):
-        return model
-    try:
-        return onnx.load(model)
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise ModelError(f"the external data of {quoted_path(model)} cannot be read: {error}") from None
+    """The model itself; call it after the model has been compiled or read, which checks the file."""
+    return model if isinstance(model, ModelProto) else onnx.load(model)
 
 
 def source_of(

@@ -25,7 +25,7 @@ from tilewright.driver import (
     Verification,
     verify_model,
 )
-from tilewright.frontend.onnx import load
+from tilewright.frontend import read_onnx
 from tilewright.runtime import SavedModel, is_saved_model
 from tilewright.support import counted, quoted
 
@@ -69,7 +69,7 @@ def verify(
     if source is None:
         compiled = compile_for(state, original, options)
     else:
-        load(original)  # nothing compiles it, which would check it
+        read_onnx(original)  # nothing compiles it, which would check it
         compiled = load_or_compile(state, model, options)
     feeds = feeds_for(compiled, files, archive, seed)
     with ProgressBar(state) as progress:
