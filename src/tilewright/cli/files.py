@@ -51,6 +51,8 @@ def check_output(output: str | None, *read: str | None) -> None:
         # gone when it is closed, and never seen
         with TemporaryFile(dir=replaceable(output).parent):
             pass
+    except FileNotFoundError:
+        raise InputError(f"cannot write {quoted(output)}: its folder is not there") from None
     except OSError as error:
         raise InputError(f"cannot write {quoted(output)}: {error.strerror}") from None
 

@@ -45,14 +45,7 @@ def test_what_is_written_makes_the_schedule(file, tmp_path, capsys, more):
     program, _ = open_program(file, {"h": 66, "w": 130})
     made = scope["schedule"](program)
     assert isinstance(made, Schedule) and len(made.trace)
-    text = written.read_text()
-    assert ("# measured: " in text or "# nothing was measured" in text) == bool(more)
-
-
-def test_a_budget_that_suffices_for_nothing_is_said_in_words(file, capsys):
-    assert main(["schedule", file, *SIZES, "--strategy", "beam", "--budget", "0.001s"]) == 0
-    out = capsys.readouterr().out
-    assert "# nothing was measured" in out and "inf" not in out
+    assert ("# measured: " in written.read_text()) == bool(more)
 
 
 def test_json_has_plan_trace_and_check(file, capsys):

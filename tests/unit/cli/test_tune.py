@@ -43,7 +43,7 @@ def test_where_the_plan_goes_is_looked_at_before_the_search(path, tmp_path, caps
     for place, reason in (
         (path, "is a file that the command reads"),
         (records, "is a file that the command reads"),
-        (str(tmp_path / "none" / "plan.json"), "No such file or directory"),
+        (str(tmp_path / "none" / "plan.json"), "its folder is not there"),
         (f"{path}/plan.json", "Not a directory"),
         ("/dev/full", "not a regular file"),
     ):

@@ -207,8 +207,7 @@ def as_python(planned: Planned, title: str, times: Mapping[str, float]) -> str:
     lines = [f'"""The schedule of {title}."""', ""]
     if times and isfinite(times["best"]):
         best, untuned = times["best"] * 1e3, times["untuned"] * 1e3
-        measured = f"measured: {best:.3f} ms; by default: {untuned:.3f} ms"
-        lines.append(f"# {measured if isfinite(best) else 'nothing was measured'}")
+        lines.append(f"# measured: {best:.3f} ms; by default: {untuned:.3f} ms")
     lines += [f"# {line}" for line in str(planned.plan).splitlines()]
     trace = planned.schedule.trace
     source = "program, operations=detect().operations" if trace.instructions else "program"
