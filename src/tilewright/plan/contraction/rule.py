@@ -29,7 +29,7 @@ from tilewright.plan.contraction.sharing import shared_axes
 from tilewright.plan.contraction.skinny_gemm import SkinnyPlan, is_wide, plan_skinny, schedule_skinny
 from tilewright.plan.contraction.split_k import SplitKPlan, is_deep, plan_split_k, schedule_split_k
 from tilewright.plan.contraction.tree import tiles_tree
-from tilewright.plan.elementwise.copies import is_copy
+from tilewright.plan.elementwise.panels import is_copy
 from tilewright.plan.rows.nest import schedule_copy_at, schedule_elementwise
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space

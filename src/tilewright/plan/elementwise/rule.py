@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from tilewright.cost import Node
 from tilewright.ir import Stage
-from tilewright.plan.elementwise.copies import schedule_panels
 from tilewright.plan.elementwise.flat import lies_flat, schedule_flat
+from tilewright.plan.elementwise.panels import schedule_panels
 from tilewright.plan.rows.nest import ElementwisePlan, default_elementwise, schedule_elementwise
 from tilewright.plan.rows.tree import elementwise_tree
 from tilewright.plan.rule import Context, Rule

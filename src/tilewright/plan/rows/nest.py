@@ -26,7 +26,8 @@ from tilewright.ir import (
 )
 from tilewright.plan.contraction.microkernel import fed_by, loops_below
 from tilewright.plan.elementwise.blocked_transpose import square_of, transpose_in_squares
-from tilewright.plan.elementwise.copies import folds, split_by_divisors, threads_of_reader
+from tilewright.plan.elementwise.index_breaks import folds, split_by_divisors
+from tilewright.plan.elementwise.readers import threads_of_reader
 from tilewright.plan.fallback import fell_back
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
