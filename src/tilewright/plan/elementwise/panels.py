@@ -81,9 +81,10 @@ def is_copy(stage: Stage) -> bool:
 
 
 def _by_each_thread(s: Schedule, stage: Stage, buffer: Buffer, machine: Machine) -> tuple[Schedule, bool]:
-    """The stage where each thread begins what it reads of it, if that is all, and near enough to it there.
+    """The stage computed by each thread for itself, and whether it is.
 
-    Lines that another core has just written come slower than they are made (decision 0421 has figures).
+    Lines that another core has just written come slower than they are made again (decision 0421 has figures):
+    so it is where each thread reads all that the stage copies, and its second cache level keeps that.
     """
     share = loop_of_readers(s, buffer.name) if is_copy(stage) else None
     if share is None or share.extent != Index(machine.threads):
