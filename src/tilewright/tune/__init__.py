@@ -3,7 +3,6 @@
 from tilewright.tune.auto import AUTO, AutoStrategy
 from tilewright.tune.database import (
     MEMORY,
-    STATUSES,
     Database,
     GraphRecord,
     NestRecord,
@@ -26,6 +25,7 @@ from tilewright.tune.measure import (
 )
 from tilewright.tune.network import Link, Network, Step
 from tilewright.tune.records import OFF, Records, nest_key, records_at
+from tilewright.tune.schema import STATUSES
 from tilewright.tune.session import Budget, tune_task, tune_tasks
 from tilewright.tune.share import Pulled, Pushed, pull, push
 from tilewright.tune.start import start_database

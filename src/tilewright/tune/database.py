@@ -25,79 +25,17 @@ from typing import Any, Final, Self
 from tilewright.ir import print_program
 from tilewright.plan import GraphPlan, UnitPlan, graph_plan_from_data, plan_from_json
 from tilewright.schedule import Trace, load_trace
-from tilewright.strategies import Candidate, NestPlan, Status, Task, Trial
+from tilewright.strategies import Candidate, NestPlan, Task, Trial
 from tilewright.support import ArtefactError, get_logger
 from tilewright.tune.network import Network, network_from_json
+from tilewright.tune.schema import COLUMNS, LATER, NUMBERS, OPTIONAL, SCHEMA, STATUSES, VERSION
 
 _log = get_logger(__name__)
 
-VERSION: Final = 3
 #: In place of a path: nothing is kept.
 MEMORY: Final = ":memory:"
 #: How many times faster than the default plan a record may say that it is: what says more was edited.
 MOST_GAIN: Final = 1000.0
-STATUSES: Final[tuple[Status, ...]] = (
-    "ok",
-    "refused",
-    "uncompilable",
-    "crashed",
-    "hung",
-    "memory",
-    "wrong",
-    "slow",
-)
-_SCHEMA: Final = """
-CREATE TABLE tasks (
-    key TEXT PRIMARY KEY, label TEXT NOT NULL, program TEXT NOT NULL, target TEXT NOT NULL,
-    threads INTEGER NOT NULL, finished INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE sessions (
-    id INTEGER PRIMARY KEY, begun TEXT NOT NULL, strategy TEXT NOT NULL, seed INTEGER NOT NULL,
-    host TEXT NOT NULL);
-CREATE TABLE trials (
-    id INTEGER PRIMARY KEY, task TEXT NOT NULL REFERENCES tasks(key), session INTEGER NOT NULL,
-    origin TEXT NOT NULL, status TEXT NOT NULL, seconds REAL, reason TEXT NOT NULL, plan TEXT NOT NULL,
-    func TEXT NOT NULL, build REAL NOT NULL, load REAL, host TEXT NOT NULL);
-CREATE TABLE records (
-    task TEXT NOT NULL REFERENCES tasks(key), rank INTEGER NOT NULL, plan TEXT NOT NULL, func TEXT NOT NULL,
-    seconds REAL NOT NULL, untuned REAL NOT NULL, PRIMARY KEY (task, rank));
-CREATE TABLE graphs (key TEXT PRIMARY KEY, plan TEXT NOT NULL, seconds REAL NOT NULL, untuned REAL NOT NULL);
-CREATE INDEX trials_of_task ON trials(task);
-"""
-#: Networks and nests came later: a file without them is as good as one that has none.
-_LATER: Final = {
-    "networks": "CREATE TABLE IF NOT EXISTS networks (key TEXT PRIMARY KEY, network TEXT NOT NULL)",
-    "nests": "CREATE TABLE IF NOT EXISTS nests (key TEXT PRIMARY KEY, tiles TEXT NOT NULL, "
-    "seconds REAL NOT NULL, untuned REAL NOT NULL)",
-}
-#: The columns of each table, as they are exported.
-COLUMNS: Final = {
-    "tasks": ("key", "label", "program", "target", "threads", "finished"),
-    "sessions": ("id", "begun", "strategy", "seed", "host"),
-    "trials": (
-        "task",
-        "session",
-        "origin",
-        "status",
-        "seconds",
-        "reason",
-        "plan",
-        "func",
-        "build",
-        "load",
-        "host",
-    ),
-    "records": ("task", "rank", "plan", "func", "seconds", "untuned"),
-    "graphs": ("key", "plan", "seconds", "untuned"),
-    "networks": ("key", "network"),
-    "nests": ("key", "tiles", "seconds", "untuned"),
-}
-#: Columns that are numbers, and those that may be missing; others are text.
-NUMBERS: Final = frozenset(
-    {"id", "threads", "session", "seed", "rank", "seconds", "untuned", "build", "load", "finished"}
-)
-OPTIONAL: Final = frozenset({"trials.seconds", "trials.load"})
-
-
 #: Primary result codes of SQLite that blame the disk, permissions or other processes, not what a file holds.
 _OF_THE_SYSTEM: Final = frozenset(
     {
@@ -189,12 +127,12 @@ class Database:
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if version == 0 and tables == 0 and not read_only:
-                self._connection.executescript(_SCHEMA)
+                self._connection.executescript(SCHEMA)
                 self._connection.execute(f"PRAGMA user_version={VERSION}")
                 self._connection.commit()
                 version = VERSION
             if version == VERSION and not read_only:
-                for statement in _LATER.values():
+                for statement in LATER.values():
                     self._connection.execute(statement)
         if version != VERSION:
             self._connection.close()
@@ -490,7 +428,7 @@ class Database:
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """All rows of a table: its :data:`COLUMNS`."""
-        if table in _LATER and not self._has(table):
+        if table in LATER and not self._has(table):
             return
         yield from self._typed(table, COLUMNS[table], "ORDER BY rowid")
 

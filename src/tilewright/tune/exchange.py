@@ -9,8 +9,9 @@ from typing import Any, Final
 from tilewright.ir import parse_program
 from tilewright.plan import PLAN_BYTES
 from tilewright.support import ArtefactError, UserError
-from tilewright.tune.database import COLUMNS, NUMBERS, OPTIONAL, STATUSES, VERSION, Database, nest_record
+from tilewright.tune.database import Database, nest_record
 from tilewright.tune.network import network_from_json
+from tilewright.tune.schema import COLUMNS, NUMBERS, OPTIONAL, STATUSES, VERSION
 
 FORMAT: Final = "tilewright-records"
 #: In the order in which they are written: what others refer to comes first.

@@ -26,8 +26,9 @@ from tilewright.support import (
     ResourceError,
     quoted,
 )
-from tilewright.tune.database import COLUMNS, Database
+from tilewright.tune.database import Database
 from tilewright.tune.exchange import exported_rows, header_line, imported, read_row, row_line
+from tilewright.tune.schema import COLUMNS
 
 #: The folder of objects below the path that is given: other files there are not looked at.
 FOLDER: Final = "tilewright-records"
