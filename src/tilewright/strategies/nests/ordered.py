@@ -33,6 +33,7 @@ from tilewright.ir import (
 )
 from tilewright.poly import LoopFacts, infer_kinds, is_black_box, loop_facts
 from tilewright.schedule import Schedule
+from tilewright.strategies.nests.jammed import jam_recurrences
 from tilewright.strategies.nests.joined import join_loops
 from tilewright.strategies.nests.sums import sum_in_lanes
 from tilewright.support import ScheduleError
@@ -52,9 +53,13 @@ def ordered_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
 def on_machine(func: LoopFunction, facts: LoopFacts, machine: Machine) -> LoopFunction:
     """Loops of a function on threads and in lanes, as far as ``facts`` allow."""
     target = machine.on
+    least = _least_work(machine)
+    chosen = set(_parallel_loops(func.body, facts.free, [], least))
+    for name in sorted(chosen) if isinstance(target, CpuTarget) else ():
+        jammed = jam_recurrences(func, name, facts)
+        if jammed is not None:
+            func, chosen = jammed, chosen - {name} | {f"{name}_o"}
     if machine.threads > 1:
-        least = _least_work(machine)
-        chosen = set(_parallel_loops(func.body, facts.free, [], least))
         func = _marked(func, chosen, PARALLEL)
     if isinstance(target, CpuTarget):
         for loop in list(_innermost(func.body)):
