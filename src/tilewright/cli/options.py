@@ -22,6 +22,16 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _LEVELS: Final = ("", "INFO", "DEBUG")
 
 
+def seed_option(text: str) -> Callable[[_F], _F]:
+    """``--seed``, a number from 0 on, with its help."""
+    return click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help=text)
+
+
+def trials_option(text: str, least: int) -> Callable[[_F], _F]:
+    """``--trials``: how many candidates are measured at most, ``least`` or more, with its help."""
+    return click.option("--trials", default=64, show_default=True, type=click.IntRange(min=least), help=text)
+
+
 class FiniteRange(click.FloatRange):
     """A range of numbers that `nan` and `inf` are not in, which click lets pass where a bound is open."""
 
@@ -255,12 +265,7 @@ def compile_options(command: _F) -> _F:
 def input_options(command: _F) -> _F:
     """Add what a model is run on: ``--input``, ``--inputs``, ``--seed``."""
     for option in (
-        click.option(
-            "--seed",
-            default=0,
-            show_default=True,
-            help="Seed of the random inputs used where none are given.",
-        ),
+        seed_option("Seed of the random inputs used where none are given."),
         click.option(
             "--inputs", "archive", metavar="FILE.npz", help="All inputs by name, as numpy.savez writes them."
         ),

@@ -77,6 +77,7 @@ def test_help_and_version(call):
         ["targets", "--calibrate", "--seconds", "nan"],
         ["tune", "zoo:resnet18:small", "--trials", "0"],
         ["tune", "zoo:resnet18:small", "--seed", "-1"],
+        ["run", "zoo:resnet18:small", "--seed", "-1"],
         ["schedule", "p.py", "--trials", "-1"],
         ["compile", f"{'n' * 300}.py"],
         ["compile", "zoo:resnet18:small", "--records", "n" * 300],

@@ -8,7 +8,7 @@ import click
 
 from tilewright.cli.files import check_output
 from tilewright.cli.models import ZOO
-from tilewright.cli.options import CompileOptions, common_options, compile_options
+from tilewright.cli.options import CompileOptions, common_options, compile_options, seed_option
 from tilewright.cli.pages import LIMIT_SECONDS, measured, write_page
 from tilewright.cli.state import State
 from tilewright.driver import Limits, OtherLoad, measure_limits
@@ -41,9 +41,7 @@ _SQLITE = b"SQLite format 3\0"
     help="Show beside each best time that of the sessions which began before a date (UTC).",
 )
 @click.option("--repeats", default=20, show_default=True, type=click.IntRange(min=1), help="Runs of MODEL.")
-@click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of MODEL's random inputs."
-)
+@seed_option("Seed of MODEL's random inputs.")
 @compile_options
 @common_options
 def report(

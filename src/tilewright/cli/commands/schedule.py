@@ -14,7 +14,7 @@ import click
 from tilewright.cli.commands.verify import as_data, report
 from tilewright.cli.files import check_output, write_text
 from tilewright.cli.models import compile_arguments, compile_for
-from tilewright.cli.options import CompileOptions, common_options, compile_options
+from tilewright.cli.options import CompileOptions, common_options, compile_options, seed_option, trials_option
 from tilewright.cli.programs import names_program
 from tilewright.cli.state import FAILED, State
 from tilewright.driver import (
@@ -47,20 +47,8 @@ from tilewright.tune import MEMORY, Budget, Database, tune_task
 @click.command()
 @click.argument("program", metavar="FILE.py[:NAME]")
 @click.option("--budget", help="Time to measure candidates for: 90s, 5m. Without, the model decides at once.")
-@click.option(
-    "--trials",
-    default=64,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Candidates that are measured, at most.",
-)
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Seed of the search, and of the inputs.",
-)
+@trials_option("Candidates that are measured, at most.", 0)
+@seed_option("Seed of the search, and of the inputs.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the schedule there.")
 @click.option(
     "--fix",

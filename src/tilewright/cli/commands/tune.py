@@ -10,7 +10,14 @@ import click
 from tilewright.cli.files import check_output, write_text
 from tilewright.cli.models import open_model, source_of
 from tilewright.cli.nests import names_nest, tune_nest_file
-from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
+from tilewright.cli.options import (
+    CompileOptions,
+    common_options,
+    compile_options,
+    model_argument,
+    seed_option,
+    trials_option,
+)
 from tilewright.cli.state import State
 from tilewright.cli.watching import watched
 from tilewright.driver import Tuned, tune_model
@@ -21,14 +28,8 @@ from tilewright.tune import AUTO, EVENTS_VERSION, LOADED, TaskResult
 @click.command()
 @model_argument
 @click.option("--budget", default="5m", show_default=True, help="Time to search for: 90s, 5m, 1h.")
-@click.option(
-    "--trials",
-    default=64,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Candidates of one kernel, at most.",
-)
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the search.")
+@trials_option("Candidates of one kernel, at most.", 1)
+@seed_option("Seed of the search.")
 @click.option(
     "-o",
     "--output",
