@@ -3,6 +3,7 @@
 import pytest
 
 from tilewright.cli import main
+from tilewright.cli.arrays import write_archive
 from tilewright.cli.files import write_text
 from tilewright.codegen import ALL_CALLS, emit_c
 from tilewright.ir import F32, ZERO, Exec, LoopFunction, Window, buffer, parse_function
@@ -31,7 +32,9 @@ def test_instructions_have_no_c():
         emit_c(func)
 
 
-def test_text_that_cannot_be_written(tmp_path):
+def test_results_whose_folder_is_gone_when_they_are_written(tmp_path):
     with pytest.raises(InputError, match="cannot write"):
         write_text(str(tmp_path / "no" / "folder.c"), "")
+    with pytest.raises(InputError, match="cannot write"):
+        write_archive(str(tmp_path / "no" / "folder.npz"), {})
     assert main(["compile", "zoo:tinybert4:small", "--emit", "c"]) == 2

@@ -393,6 +393,9 @@ def test_output_goes_to_regular_files_that_are_not_read(call, path, tmp_path):
     plan.write_bytes(b"\xff\xfe")
     status, _, err = call("compile", path, "--plan", plan)
     assert status == 2 and "is no text" in err
+    # there is no address 0 to read
+    status, _, err = call("compile", path, "--plan", "/proc/self/mem")
+    assert status == 2 and "--plan '/proc/self/mem' cannot be read: Input/output error" in err
     feed = tmp_path / "x.npy"
     np.save(feed, np.ones((4, 8), np.float32))
     status, _, err = call("run", path, "--input", f"x={feed}", "--output", feed)
