@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import onnx
 import pytest
 
@@ -50,6 +51,21 @@ def test_sizes_are_whole_numbers(size):
     for shapes in ({"batch": size}, {"x": (size, 3)}):
         with pytest.raises(InputError, match=f"the size {re.escape(repr(size))}, no whole number"):
             tilewright.compile(tiny.relu(("batch", 3)), shapes=shapes)
+
+
+def test_whole_numbers_of_numpy_are_as_good(tmp_path):
+    two, three = np.int64(2), np.uint8(3)
+    x = np.ones((2, 3), np.float32)
+    for given in ({"batch": two}, {"x": (two, three)}, {"x": np.array([2, 3])}):
+        model = tilewright.compile(tiny.relu(("batch", 3)), shapes=given, threads=two)
+        assert model.inputs[0].shape == (2, 3) and model(x)[0].tolist() == x.tolist()
+    opened = tilewright.compile(
+        tiny.relu(("batch", "n")), dynamic={"batch": (np.int64(1), np.int64(4))}, shapes={"n": three}
+    )
+    assert opened(x)[0].tolist() == x.tolist()
+    model.save(tmp_path / "m.tw")
+    tilewright.load(tmp_path / "m.tw", threads=np.int32(1))
+    assert model.sample_feeds(two)["x"].tolist() == model.sample_feeds(2)["x"].tolist()
 
 
 def test_open_sizes_are_named_in_the_hint(tmp_path, capsys):

@@ -118,6 +118,11 @@ def test_arguments_of_other_kinds(model: tilewright.CompiledModel, tmp_path: Pat
         (lambda: tilewright.compile(tiny.mlp(), shapes=[2, 3]), "shapes= must map names to shapes"),
         (lambda: tilewright.compile(tiny.mlp(), shapes={5: 3}), "shapes= must map names to shapes"),
         (lambda: tilewright.compile(tiny.mlp(), constants=[1]), "constants= must map names to arrays"),
+        (lambda: tilewright.compile(tiny.mlp(), dynamic={}, shapes=5), "shapes= must map names to shapes"),
+        (
+            lambda: tilewright.compile(tiny.mlp(), dynamic={}, constants=np.ones(2)),
+            "constants= must map names to arrays",
+        ),
         (
             lambda: tilewright.compile(tiny.mlp(), constants={"x": "a"}),
             "constants= gives 'x' elements of str",
@@ -128,7 +133,7 @@ def test_arguments_of_other_kinds(model: tilewright.CompiledModel, tmp_path: Pat
         with pytest.raises(InputError, match=message):
             call()
     model.save(tmp_path / "m.tw")
-    with pytest.raises(InputError, match="threads must be a whole number from 1, got 'two'"):
+    with pytest.raises(InputError, match="threads must be a whole number from 1 to 1024, got 'two'"):
         tilewright.load(tmp_path / "m.tw", threads="two")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from tilewright.driver.units import PRECISIONS, Precision
-from tilewright.support import InputError, Settings, TargetError
+from tilewright.support import InputError, Settings, TargetError, whole_number
 from tilewright.target import CpuTarget, GpuTarget, TargetBase, detect, find_target
 
 
@@ -36,9 +36,10 @@ def chosen_threads(threads: int | None, settings: Settings) -> int:
     """The threads of a run, by default those of the settings. Raises InputError for what is no count."""
     if threads is None:
         return settings.thread_count
-    if type(threads) is not int or threads < 1:
+    count = whole_number(threads)
+    if count is None or count < 1:
         raise InputError(f"threads must be a whole number from 1, got {threads!r}")
-    return threads
+    return count
 
 
 def chosen_precision(name: str) -> Precision:

@@ -29,7 +29,7 @@ from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.size_ranges import NamedRanges, checked_ranges
 from tilewright.driver.units import Precision, Unit
-from tilewright.frontend import Shapes, Source, import_onnx, read_onnx
+from tilewright.frontend import Shapes, Source, checked_constants, checked_shapes, import_onnx, read_onnx
 from tilewright.graph import Graph, Limits
 from tilewright.ir import Program
 from tilewright.plan import read_accuracy
@@ -177,6 +177,7 @@ def compile_model(
         )
     exact = read_accuracy(accuracy, winograd)
     found = records_at(records, options)
+    sizes, fixed = checked_shapes(shapes), checked_constants(constants)
     choices = KernelOptions(count, exact, find_strategy(strategy), known, found)
     wanted = chosen_precision(precision)
     if wanted == "tf32" and isinstance(machine, CpuTarget):
@@ -188,7 +189,7 @@ def compile_model(
                 hint="tilewright.driver.DeviceFunction runs schedules on devices",
             )
         pool = pool_for(options, count, wait_policy)
-        return compile_program(model, machine, choices, pool, constants, shapes, options, progress)
+        return compile_program(model, machine, choices, pool, fixed, sizes, options, progress)
     memory = physical_memory()
     if dynamic is not None:
         if not isinstance(machine, CpuTarget) or known is not None:
@@ -196,8 +197,8 @@ def compile_model(
         read = read_onnx(model, limits=_limits(memory))
         pool = pool_for(options, count, wait_policy)
         compiler = Compiler(machine, choices, wanted, options, pool, memory, checks)
-        ranges = checked_ranges(dynamic, read, shapes or {})
-        return DynamicModel(read, ranges, shapes or {}, constants or {}, compiler, progress)
+        ranges = checked_ranges(dynamic, read, sizes)
+        return DynamicModel(read, ranges, sizes, fixed, compiler, progress)
     clock = _Clock()
     build: _Builder
     if isinstance(machine, GpuTarget):
@@ -207,7 +208,7 @@ def compile_model(
         build = _OnCpu(machine, choices, wanted, options, progress, pool, memory, checks=checks)
     with clock.phase("import"):
         progress("import", 0, 1)
-        graph = import_onnx(model, shapes=shapes, constants=constants, limits=_limits(memory))
+        graph = import_onnx(model, shapes=sizes, constants=fixed, limits=_limits(memory))
         progress("import", 1, 1)
     with clock.phase("graph"):
         progress("graph", 0, 1)

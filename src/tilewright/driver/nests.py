@@ -25,7 +25,7 @@ from tilewright.strategies import (
     schedule_nest,
     streams_asked_ahead,
 )
-from tilewright.support import InputError, known_names, quoted, read_settings
+from tilewright.support import InputError, known_names, quoted, read_settings, whole_number
 from tilewright.target import Target, detect
 from tilewright.tune import records_at
 
@@ -140,10 +140,12 @@ class Nest:
                 hint=", ".join(names),
             )
         given = dict(zip(names, arguments, strict=False)) | named
-        sizes = {p.name: given.pop(p.name) for p in func.params if p.name in given}
-        for name, value in sizes.items():
-            if not isinstance(value, int) or isinstance(value, bool):
+        stated: dict[str, int] = {}
+        for name in (p.name for p in func.params if p.name in given):
+            value = whole_number(given.pop(name))
+            if value is None:
                 raise InputError(f"the size {name} must be an integer")
+            stated[name] = value
         if strange := next((name for name in given if name not in names), None):
             raise InputError(
                 f"the nest {quoted(func.name)} has no argument {quoted(strange)}",
@@ -152,7 +154,6 @@ class Nest:
         arrays = [self._array(b, given) for b in func.buffers]
         table = [a if _fits(a) else aligned_copy(a) for a in arrays]
         shapes = dict(zip(names, table, strict=True))
-        stated = {name: value for name, value in sizes.items() if isinstance(value, int)}
         values = read_sizes(func, {n: a.shape for n, a in shapes.items()}, stated)
         self._check(shapes, values)
         self._apart(dict(zip(names, arrays, strict=True)))

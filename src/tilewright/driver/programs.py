@@ -267,8 +267,8 @@ def compile_program(
     target: CpuTarget,
     options: KernelOptions,
     pool: ThreadPool,
-    constants: Mapping[str, Array] | None,
-    shapes: Mapping[str, Any] | None,
+    constants: Mapping[str, Array],
+    shapes: Mapping[str, Any],
     settings: Settings,
     progress: Progress,
 ) -> CompiledModel | CompiledProgram:
@@ -283,18 +283,17 @@ def compile_program(
             "a schedule that is compiled must be one of a program, this is one of a loop function",
             hint="tilewright.build.build takes loop functions",
         )
-    fixed = dict(shapes or {})
-    if strange := next((name for name in fixed if name not in {p.name for p in program.params}), None):
+    if strange := next((name for name in shapes if name not in {p.name for p in program.params}), None):
         hint = known_names(strange, [p.name for p in program.params], "its sizes")
         raise InputError(f"the program {quoted(program.name)} has no size {quoted(strange)}", hint=hint)
-    if fixed:
+    if shapes:
         if not isinstance(source, Program):
             raise InputError(
                 "shapes= is for programs: this schedule is made for all sizes",
                 hint="compile(schedule).at(…) gives it at fixed sizes",
             )
-        program = program_at(program, read_sizes(program, {}, fixed))
-    known = _known(program, constants or {})
+        program = program_at(program, read_sizes(program, {}, shapes))
+    known = _known(program, constants)
     unit = _unit(program, source if isinstance(source, Schedule) else None, known)
     if isinstance(source, Schedule):
         schedule: Schedule | None = source
@@ -347,11 +346,11 @@ def _known(program: Program, constants: Mapping[str, Array]) -> dict[str, Array]
     """The arrays of inputs that are constants. Raises InputError for one that does not fit."""
     inputs = {b.name: b for b in program.inputs}
     known: dict[str, Array] = {}
-    for name, given in constants.items():
+    for name, array in constants.items():
         if name not in inputs:
             hint = known_names(name, list(inputs), "its inputs")
             raise InputError(f"the program {quoted(program.name)} has no input {quoted(name)}", hint=hint)
-        b, array = inputs[name], np.asarray(given)
+        b = inputs[name]
         if program.params:
             raise InputError(
                 f"the constant {quoted(name)} needs a program without symbolic sizes",

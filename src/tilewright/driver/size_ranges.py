@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-import numpy as np
-
 from tilewright.frontend import ReadModel, Shapes
-from tilewright.support import InputError, known_names, quoted
+from tilewright.support import InputError, known_names, quoted, whole_number
 
 NamedRanges: TypeAlias = Mapping[str, tuple[int, int]]
 """The least and the largest value of each open size, by its name in the model."""
@@ -69,11 +67,11 @@ def checked_ranges(dynamic: object, model: ReadModel, shapes: Shapes) -> dict[st
             hint = known_names(str(name), sorted(dims), "its open sizes")
             raise InputError(f"the model has no open size {quoted(str(name))}", hint=hint)
         pair = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
-        whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in pair)
-        if len(pair) != 2 or not whole or not 0 <= pair[0] <= pair[1]:
+        ends = [n for each in pair if (n := whole_number(each)) is not None]
+        if not len(ends) == len(pair) == 2 or not 0 <= ends[0] <= ends[1]:
             raise InputError(
                 f"dynamic= gives {quoted(str(name))} the range {given!r}",
                 hint="a range is its least and its largest size, both included: (1, 4096)",
             )
-        ranges[str(name)] = (int(pair[0]), int(pair[1]))
+        ranges[str(name)] = (ends[0], ends[1])
     return ranges | {name: UNSAID for name in dims if name not in ranges}

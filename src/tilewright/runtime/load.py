@@ -78,8 +78,6 @@ def load_opened(
     options = read_settings() if settings is None else settings
     plans, weights, shown = opened.plans, opened.weights, opened.shown
     check_machine(plans[0].requires, shown)
-    if threads is not None and type(threads) is not int:
-        raise InputError(f"threads must be a whole number from 1, got {threads!r}")
     count = options.threads or plans[0].threads if threads is None else threads
     pool = pool_for(options, count, wait_policy)
     for plan in plans:

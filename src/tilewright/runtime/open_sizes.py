@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime.tensors import TensorInfo
-from tilewright.support import InputError, quoted
+from tilewright.support import InputError, quoted, whole_number
 
 Sizes: TypeAlias = tuple[int, ...]
 """A value of each open size, in their order."""
@@ -103,9 +103,10 @@ class SizeReader:
     def checked(self, name: str, value: object) -> int:
         """The value of a size. Raises InputError for what is none, or out of its range."""
         lo, hi = self._sizes[name]
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not lo <= value <= hi:
+        size = whole_number(value)
+        if size is None or not lo <= size <= hi:
             raise InputError(f"the size {quoted(name)} is {value}; the model is compiled for {lo} to {hi}")
-        return int(value)
+        return size
 
     def _seen(self, feeds: Mapping[str, npt.NDArray[Any]]) -> Sizes | None:
         """The sizes of arrays that fit; ``None`` where something does not, or is no array."""

@@ -9,7 +9,15 @@ from types import TracebackType
 from typing import Final, Self
 
 from tilewright.runtime.native import library
-from tilewright.support import InputError, ResourceError, Settings, WaitPolicy, available_cpus, read_settings
+from tilewright.support import (
+    InputError,
+    ResourceError,
+    Settings,
+    WaitPolicy,
+    available_cpus,
+    read_settings,
+    whole_number,
+)
 
 ACTIVE_SPIN_NS: Final = 500_000
 """How long an idle thread spins before it sleeps: longer than the gaps between a running model's loops."""
@@ -33,9 +41,8 @@ class PoolOptions:
     """Whether the workers are bound to CPUs, one each; the calling thread is never bound."""
 
     def __post_init__(self) -> None:
-        # a truth value is a number to Python, and 2.0 compares like one
-        if type(self.threads) is not int or not 1 <= self.threads <= MAX_THREADS:
-            raise ValueError(f"threads must be a whole number from 1 to {MAX_THREADS}, got {self.threads!r}")
+        if not 1 <= self.threads <= MAX_THREADS:
+            raise _no_count(self.threads)
         if self.spin_ns < 0:
             raise ValueError(f"spin_ns must be at least 0, got {self.spin_ns}")
 
@@ -43,11 +50,19 @@ class PoolOptions:
     def of(cls, settings: Settings, threads: int | None = None) -> "PoolOptions":
         """The options that the settings state, with another number of threads if given.
 
-        More threads than CPUs never spin long: each would keep another from its work.
+        More threads than CPUs never spin long: each would keep another from its work. Raises ValueError for
+        what is no number of threads.
         """
-        count = settings.thread_count if threads is None else threads
+        # a truth value is a number to Python, and 2.0 compares like one
+        count = settings.thread_count if threads is None else whole_number(threads)
+        if count is None:
+            raise _no_count(threads)
         active = settings.wait_policy is WaitPolicy.ACTIVE and count <= available_cpus()
         return cls(count, ACTIVE_SPIN_NS if active else PASSIVE_SPIN_NS, settings.pin_threads)
+
+
+def _no_count(threads: object) -> ValueError:
+    return ValueError(f"threads must be a whole number from 1 to {MAX_THREADS}, got {threads!r}")
 
 
 class ThreadPool:

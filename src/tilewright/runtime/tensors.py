@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.support import InputError, quoted, suggestion
+from tilewright.support import InputError, quoted, suggestion, whole_number
 
 Array = npt.NDArray[Any]
 
@@ -77,9 +77,10 @@ def draw_feeds(inputs: Sequence[TensorInfo], bounds: Mapping[str, int], seed: ob
 
     Raises InputError for a seed that is none.
     """
-    if not isinstance(seed, int) or seed < 0:
+    start = whole_number(seed)
+    if start is None or start < 0:
         raise InputError(f"a seed is a whole number from 0, not {seed!r}")
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(start)
     feeds: dict[str, Array] = {}
     for info in inputs:
         if info.dtype.kind in "iu":
@@ -136,9 +137,10 @@ def checked_results(given: object, wanted: Sequence[TensorInfo], inputs: Sequenc
 
 def checked_repeats(repeats: object) -> int:
     """How often to run. Raises InputError for what is no whole number from 1."""
-    if isinstance(repeats, bool) or not isinstance(repeats, int | np.integer) or repeats < 1:
+    count = whole_number(repeats)
+    if count is None or count < 1:
         raise InputError(f"repeats must be a whole number from 1, not {repeats!r}")
-    return int(repeats)
+    return count
 
 
 class HoldsCode:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from tilewright.support import ScheduleError, suggestion
+from tilewright.support import ScheduleError, suggestion, whole_number
 
 Phase = Literal["program", "loop"]
 Scalar: TypeAlias = "str | int | float | bool | None"
@@ -135,7 +135,9 @@ def _short(value: object, limit: int = 80) -> str:
 
 def _frozen(value: object) -> Value:
     """A JSON-like value with lists as tuples; ``TypeError`` for anything else."""
-    if value is None or isinstance(value, str | bool | int | float):
+    if (whole := whole_number(value)) is not None:
+        return whole
+    if value is None or isinstance(value, str | bool | float):
         return value
     if isinstance(value, list | tuple):
         return tuple(_frozen(v) for v in value)

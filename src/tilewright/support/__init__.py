@@ -24,6 +24,7 @@ from tilewright.support.files import replaceable, replacing
 from tilewright.support.hashing import canonical_bytes, digest, digest_text
 from tilewright.support.log import configure as configure_logging
 from tilewright.support.log import get_logger
+from tilewright.support.numbers import whole_number
 from tilewright.support.numerics import (
     Comparison,
     assert_close,
@@ -95,4 +96,5 @@ __all__ = [
     "shortened",
     "suggestion",
     "unit_roundoff",
+    "whole_number",
 ]

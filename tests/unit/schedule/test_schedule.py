@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tilewright import lang
@@ -170,6 +171,12 @@ def test_an_argument_is_given_once():
 def test_values_a_trace_cannot_record_are_refused():
     with pytest.raises(ScheduleError, match="which a trace cannot record"):
         Schedule(matmul()).split("i", lang.param("n"))
+
+
+def test_whole_numbers_of_numpy_are_recorded_as_python_s():
+    made = Schedule(matmul()).split("i", np.int64(8)).split("j", [np.uint8(4), 2])
+    assert made.trace == Schedule(matmul()).split("i", 8).split("j", [4, 2]).trace
+    assert "np." not in str(made.trace)
 
 
 @pytest.mark.parametrize("name", PRIMITIVES)

@@ -1,6 +1,23 @@
 """ONNX models: reading them safely, and importing them as typed graphs."""
 
-from tilewright.frontend.onnx.importer import ReadModel, Shapes, import_onnx, read_onnx
+from tilewright.frontend.onnx.importer import (
+    ReadModel,
+    Shapes,
+    checked_constants,
+    checked_shapes,
+    import_onnx,
+    read_onnx,
+)
 from tilewright.frontend.onnx.load import LoadedModel, Source, load
 
-__all__ = ["LoadedModel", "ReadModel", "Shapes", "Source", "import_onnx", "load", "read_onnx"]
+__all__ = [
+    "LoadedModel",
+    "ReadModel",
+    "Shapes",
+    "Source",
+    "checked_constants",
+    "checked_shapes",
+    "import_onnx",
+    "load",
+    "read_onnx",
+]

@@ -36,6 +36,7 @@ from tilewright.support import (
     get_logger,
     quoted,
     suggestion,
+    whole_number,
 )
 
 _log = get_logger(__name__)
@@ -92,8 +93,8 @@ class ReadModel:
     def graph(self, shapes: Shapes | None = None, constants: Mapping[str, Array] | None = None) -> Graph:
         """The typed graph, as :func:`import_onnx` says."""
         model, loaded, limits = self.model, self.loaded, self.limits
-        fixed = _fixed(constants)
-        inputs = _inputs(model.graph, self.weights, _named_shapes(shapes), fixed, limits)
+        fixed = checked_constants(constants)
+        inputs = _inputs(model.graph, self.weights, checked_shapes(shapes), fixed, limits)
         reader = _Reader(versions_of(model), limits)
         nodes = reader.nodes(model.graph)
         narrow = {t.name: NARROW[t.data_type] for t in loaded.weights if t.data_type in NARROW}
@@ -118,16 +119,28 @@ class ReadModel:
         return graph
 
 
-def _named_shapes(shapes: object) -> dict[str, Sequence[int] | int]:
-    """The shapes that a caller gives, by name."""
+def checked_shapes(shapes: object) -> dict[str, tuple[int, ...] | int]:
+    """The shapes and sizes that a caller gives, by name. Raises InputError for what is none."""
     given = {} if shapes is None else shapes
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise InputError("shapes= must map names to shapes", hint="shapes={'x': (1, 3, 224, 224)}")
-    return dict(given)
+    return {
+        name: tuple(_size(name, size) for size in shape)
+        if isinstance(shape, Iterable) and not isinstance(shape, str)
+        else _size(name, shape)
+        for name, shape in given.items()
+    }
 
 
-def _fixed(constants: object) -> dict[str, Array]:
-    """Values given to inputs when compiling, as arrays."""
+def _size(name: str, given: object) -> int:
+    size = whole_number(given)
+    if size is None or size < 0:
+        raise InputError(f"shapes= gives {quoted(name)} the size {given!r}, no whole number from 0")
+    return size
+
+
+def checked_constants(constants: object) -> dict[str, Array]:
+    """Values given to inputs when compiling, as arrays. Raises InputError for what is none."""
     given = {} if constants is None else constants
     if not isinstance(given, Mapping):
         raise InputError("constants= must map names to arrays", hint="constants={'axes': array}")
@@ -188,7 +201,7 @@ def declared_type(value: ValueInfoProto) -> TensorType:
 def _inputs(
     graph: GraphProto,
     weights: Mapping[str, Array],
-    shapes: Shapes,
+    shapes: Mapping[str, tuple[int, ...] | int],
     fixed: Mapping[str, Array],
     limits: Limits,
 ) -> dict[str, TensorType]:
@@ -196,7 +209,6 @@ def _inputs(
     # Weights are listed as inputs by old models, and in the skeleton.
     values = [value for value in graph.input if value.name not in weights]
     names = [value.name for value in values]
-    _check_sizes(shapes)
     sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
     dims = {dim for value in values for dim in declared_type(value).shape if isinstance(dim, str)}
     _check_keys([name for name in shapes if name not in sizes], names, "shapes= names the input")
@@ -207,7 +219,7 @@ def _inputs(
     examples: dict[str, str] = {}
     for value in values:
         given = shapes.get(value.name)
-        whole = None if given is None or isinstance(given, int) else tuple(int(size) for size in given)
+        whole = None if isinstance(given, int) else given
         if value.name in fixed:
             _check_fixed(value, fixed[value.name])
             continue
@@ -224,13 +236,6 @@ def _inputs(
             hint=_how_to_settle(examples),
         )
     return types
-
-
-def _check_sizes(shapes: Mapping[str, object]) -> None:
-    for name, given in shapes.items():
-        for size in given if isinstance(given, Sequence) and not isinstance(given, str) else (given,):
-            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
-                raise InputError(f"shapes= gives {quoted(name)} the size {size!r}, no whole number from 0")
 
 
 def _how_to_settle(examples: Mapping[str, str]) -> str:
@@ -267,7 +272,7 @@ def _settled(
                 not isinstance(dim, int) or dim == size for dim, size in zip(type_.shape, given, strict=True)
             )
         )
-        if not fits or min(given, default=0) < 0:
+        if not fits:
             raise InputError(f"the shape {list(given)} does not fit the input {name}, which is {type_}")
         return replace(type_, shape=given)
     if not has_shape:
