@@ -119,7 +119,10 @@ class Database:
             raise ArtefactError(f"{self.path} is no database of tuning: it is not a regular file")
         with self._reading():
             if read_only:
-                uri = f"{self.path.absolute().as_uri()}?mode=ro"
+                # beside a file in write-ahead logging even its readers make files, where they may; none is
+                # being written where there is no log
+                still = not os.access(self.path.parent, os.W_OK) and not Path(f"{path}-wal").exists()
+                uri = f"{self.path.absolute().as_uri()}?{'immutable=1' if still else 'mode=ro'}"
                 self._connection = sqlite3.connect(uri, uri=True, timeout=30.0)
             else:
                 self._connection = sqlite3.connect(self.path, timeout=30.0)

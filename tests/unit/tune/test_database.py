@@ -91,6 +91,22 @@ def test_what_the_system_refuses_is_not_called_damage(tmp_path):
             records.add("a", [Trial(Candidate("x", PLAN), "ok", (1.0,))] * 1_000)
 
 
+def test_a_file_whose_folder_takes_none_is_read_as_it_is(tmp_path, monkeypatch):
+    """SQLite would make files beside it, which root may do in a test, but nobody on a read-only mount."""
+    path = filled(tmp_path / "r.db")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    opened = []
+    plain = sqlite3.connect
+    monkeypatch.setattr("sqlite3.connect", lambda at, **rest: opened.append(at) or plain(at, **rest))
+    with Database(path, read_only=True) as records:
+        assert records.task_rows()
+        assert [each.name for each in tmp_path.iterdir()] == ["r.db"]
+    (tmp_path / "r.db-wal").touch()  # somebody may be writing
+    with Database(path, read_only=True) as records:
+        assert records.task_rows()
+    assert [at.partition("?")[2] for at in opened] == ["immutable=1", "mode=ro"]
+
+
 def test_a_truncated_file_is_refused_or_reads_as_nothing_wrong(tmp_path):
     """Whatever is left of a file: an error that names it, or what it still has."""
     whole = filled(tmp_path / "whole.db").read_bytes()

@@ -15,8 +15,8 @@ from tilewright.support import ArtefactError, InputError, SettingsError, counted
 from tilewright.tune import Database, exported, imported, pull, push
 
 
-def _open(path: str | None, *, make: bool = False) -> Database:
-    """The database of a path, or of the settings. Raises InputError where there is none yet."""
+def _open(path: str | None, *, write: bool = False, make: bool = False) -> Database:
+    """The database of a path, or of the settings, to read. Raises InputError where there is none yet."""
     if path is None:
         found = read_settings().records_path
         if found is None:
@@ -24,7 +24,7 @@ def _open(path: str | None, *, make: bool = False) -> Database:
         path = str(found)
     if not make and not os.path.exists(path):
         raise InputError(f"there is no database {path!r}", hint="`tilewright tune MODEL` makes one")
-    return Database(path)
+    return Database(path, read_only=not write)
 
 
 def _task(database: Database, given: str) -> str:
@@ -163,7 +163,7 @@ def import_(state: State, file: str, records: str | None) -> None:
 
     Nothing in it is believed: records of other machines only give searches something to begin with.
     """
-    with _open(records, make=True) as database:
+    with _open(records, write=True, make=True) as database:
         try:
             with Path(file).open(encoding="utf-8") as lines:
                 counts = imported(database, lines)
@@ -200,7 +200,7 @@ def pull_(state: State, path: str, records: str | None) -> int:
     Objects that are damaged, of another version, or of tasks that are not what they say, are refused by name,
     the others are taken; the exit status is 1 then.
     """
-    with _open(records, make=True) as database:
+    with _open(records, write=True, make=True) as database:
         done = pull(database, path)
     if state.json:
         refused = [{"object": name, "reason": why} for name, why in done.refused]
@@ -220,7 +220,7 @@ def pull_(state: State, path: str, records: str | None) -> int:
 @common_options
 def prune(state: State, keep: int, records: str | None) -> None:
     """Forget all trials but each task's fastest, and make the file smaller. Records stay."""
-    with _open(records) as database:
+    with _open(records, write=True) as database:
         gone = database.prune(keep)
     if state.json:
         state.print_json({"command": "db prune", "gone": gone})

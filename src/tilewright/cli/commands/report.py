@@ -63,7 +63,7 @@ def report(
     if not source.startswith(ZOO) and _is_database(source):
         if against is not None and before is not None:
             raise click.UsageError("--against and --before are two things to compare with: give one")
-        with Database(source) as database:
+        with Database(source, read_only=True) as database:
             content = _of_databases(state, database, against, before)
     elif against is not None or before is not None:
         raise click.UsageError("--against and --before compare databases")
@@ -94,5 +94,5 @@ def _of_databases(state: State, database: Database, against: str | None, before:
 
     if against is None:
         return of_database(database, before=before or "", limits=limits)
-    with Database(against) as other:
+    with Database(against, read_only=True) as other:
         return of_database(database, other, limits=limits)
