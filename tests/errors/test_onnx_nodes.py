@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
+import tilewright
 from errors.test_onnx_models import RELU, _model, _value, refused
 from tilewright.frontend import import_onnx
 from tilewright.frontend.onnx.tensors import tensor_array
@@ -121,6 +122,16 @@ def test_names_that_are_no_text():
 
 def test_an_input_of_negative_size():
     refused(_model(RELU, inputs=[_value("x", -2, 3)]), ModelError, "the input 'x' has a negative size")
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_places_in_axes_without_elements(op):
+    for keep in (0, 1):
+        model = _node(op, shape=(3, 0), axis=1, keepdims=keep, out=INT64)
+        with pytest.raises(ModelError, match=r"'culprit'.*the axis 1 that it searches has no elements"):
+            tilewright.compile(model)
+    nothing = tilewright.compile(_node(op, shape=(0, 0), axis=1, out=INT64))
+    assert nothing(np.zeros((0, 0), np.float32))[0].shape == (0, 1)
 
 
 def test_attributes_that_are_no_text():

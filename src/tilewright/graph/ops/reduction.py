@@ -167,6 +167,7 @@ def arg_reduce(ctx: Context, x: Operand) -> Operand:
     k = lang.reduce_axis(size, "k")
     find = lang.argmax if ctx.node.op == "ArgMax" else lang.argmin
     shape = [1 if a == axis else n for a, n in enumerate(x.shape)]
+    ctx.require(size != 0 or 0 in shape, f"the axis {axis} that it searches has no elements")
     if not keep:
         del shape[axis]
 
