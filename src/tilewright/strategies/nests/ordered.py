@@ -10,16 +10,20 @@ from tilewright.cost import Machine
 from tilewright.ir import (
     F32,
     GLOBAL,
+    NOTHING,
     PARALLEL,
     REGISTER,
     VECTOR,
     Alloc,
     Block,
+    Condition,
     For,
+    If,
     LoopFunction,
     LoopKind,
     Seq,
     Stmt,
+    Store,
     Var,
     buffers_of,
     index,
@@ -30,6 +34,7 @@ from tilewright.ir import (
     stmt_children,
     stmt_loads,
     stmt_writes,
+    substitute_pred,
 )
 from tilewright.poly import LoopFacts, infer_kinds, is_black_box, loop_facts
 from tilewright.schedule import Schedule
@@ -74,12 +79,51 @@ def _in_register(s: Stmt) -> Stmt:
     if not isinstance(s, Alloc) or s.buffer.shape or s.buffer.scope != GLOBAL:
         return s
     loops = (p.node for p in locate(s.body, For) if p.node.kind.name != "serial")
-    if any(
-        s.buffer.name in {name for name, _ in stmt_writes(f)} | {ld.buffer for ld in stmt_loads(f)}
-        for f in loops
-    ):
+    if any(_uses(f, s.buffer.name) for f in loops) or not _set_first(s.body, s.buffer.name):
         return s
     return replace(s, buffer=s.buffer.with_(scope=REGISTER))
+
+
+def _uses(s: Stmt, name: str) -> bool:
+    return any(ld.buffer == name for ld in stmt_loads(s)) or any(b == name for b, _ in stmt_writes(s))
+
+
+def _set_first(s: Stmt, name: str, after: frozenset[Condition] | None = None) -> bool:
+    """Whether each run of a statement sets a scalar before anything in it uses that: none waits in it before.
+
+    Registers hold nothing from one turn of a loop to the next unless they hold it before the loop. ``after``
+    are the conditions of all uses after the statement, ``None`` where there are none.
+    """
+    match s:
+        case Block(init=None):
+            held = after is None or _conditions(s, name) <= after
+            return held and _set_first(s.body, name, after)
+        case Store():
+            return all(ld.buffer != name for ld in stmt_loads(s))
+        case For():
+            runs = after is None or (s.extent.is_const and s.extent.const > 0)
+            return runs and not _uses(replace(s, body=NOTHING), name) and _set_first(s.body, name, after)
+        case If(orelse=None):
+            return after is None and not _uses(replace(s, then=NOTHING), name) and _set_first(s.then, name)
+        case Alloc():
+            return _set_first(s.body, name, after)
+        case Seq():
+            first, *later = (part for part in s.stmts if _uses(part, name))
+            for part in later:
+                after = _conditions(part, name) if after is None else after & _conditions(part, name)
+            return _set_first(first, name, after)
+    return False
+
+
+def _conditions(s: Stmt, name: str) -> frozenset[Condition]:
+    """The conditions under which alone a statement uses a buffer."""
+    out: frozenset[Condition] | None = None
+    for b in (place.node for place in locate(s, Block)):
+        if _uses(b, name):
+            bound = dict(zip((it.name for it in b.iters), b.bind, strict=True))
+            where = frozenset(substitute_pred(b.where, bound))
+            out = where if out is None else out & where
+    return out or frozenset()
 
 
 def _marked(func: LoopFunction, names: Collection[str], kind: LoopKind) -> LoopFunction:

@@ -6,7 +6,8 @@ import pytest
 from tilewright.build import build
 from tilewright.cost import Machine
 from tilewright.frontend.nests import scop
-from tilewright.ir import Block, For, function_at, locate, run_function, stmt_children, verify
+from tilewright.frontend.nests.python import read_python
+from tilewright.ir import Alloc, Block, For, function_at, locate, run_function, stmt_children, verify
 from tilewright.runtime import aligned_copy
 from tilewright.strategies.nests import ordered, schedule_nest
 from tilewright.support import ResourceError
@@ -78,3 +79,26 @@ def test_loads_that_go_back_are_in_lanes():
     loops = [f for f in _loops(made.body) if f.kind.name == "vector"]
     lanes = {name for f in loops for b in locate(f, Block) for name, _ in b.node.writes}
     assert {"z", "y"} <= lanes and any(name.startswith("s_lanes") for name in lanes)
+
+
+@pytest.mark.parametrize(
+    ("body", "scope"),
+    [
+        ("t = x[i]; y[i] = t * t", "register"),
+        ("if i > 2: t = x[i]; y[i] = t * t", "register"),
+        ("for e in range(2): t = x[e]\n        y[i] = t", "register"),
+        ("if i < 1: t = 7.0\n        for e in range(k[i]): t = x[e]\n        y[i] = t", "global"),
+        ("if x[i] > 1.0: t = x[i]\n        if i > 0: y[i] = t", "global"),
+        ("if i % 3 == 0: t = x[i]\n        y[i] = t", "global"),
+    ],
+)
+def test_values_that_pass_from_one_iteration_to_the_next_are_in_memory(body, scope):
+    text = f"def f(x: f64[N], y: f64[N], k: i32[N]):\n    for i in range(N):\n        {body}\n"
+    func = function_at(read_python(text), {"N": 9})
+    made = schedule_nest(func, Machine(detect(), 1)).func
+    assert {p.node.buffer.scope for p in locate(made.body, Alloc) if p.node.buffer.name == "t"} <= {scope}
+    x = np.array([1.25, 0.5, 1.5, 0.75, 0.875, 1.125, 0.25, 1.0, 2.0])
+    arrays = {"x": x, "y": np.zeros(9), "k": np.array([0, 2, 0, 0, 3, 0, 1, 0, 0], np.int32)}
+    table = [aligned_copy(arrays[b.name]) for b in func.buffers]
+    build(made, threads=1).run(table)
+    np.testing.assert_array_equal(table[1], run_function(func, arrays, {})["y"])
