@@ -187,6 +187,11 @@ def grid_of(nest: Nest, name: str) -> Grid:
 def _extents(s: Stmt, env: dict[str, tuple[Index, Index]], out: dict[str, Index]) -> None:
     if isinstance(s, For):
         if s.kind.name == "thread":
+            if s.kind.axis.partition(".")[2] not in AXES:
+                raise ScheduleError(
+                    f"kernels have no axis {s.kind.axis}, on which the loop {s.var!r} is",
+                    hint="bind it to thread.x, of which warps and lanes are parts",
+                )
             count = simplify(floordiv(s.hi - s.lo + (s.step - 1), s.step), env)
             most = upper(count, env)
             if most is None:

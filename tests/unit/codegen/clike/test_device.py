@@ -303,6 +303,10 @@ for b in thread("block.x", 2):
 """, "x = f32[2]\ny = f32[2]", params="n = param(1, 9)\n")  # fmt: skip
     with pytest.raises(ScheduleError, match="not known when compiling"):
         kernel_source(unknown, "cuda")
+    lanes = function('for b in thread("thread.lane", 2):\n    y[b] = x[b]', "x = f32[2]\ny = f32[2]")
+    for language in ("cuda", "opencl"):
+        with pytest.raises(ScheduleError, match=r"kernels have no axis thread\.lane"):
+            kernel_source(lanes, language)
     nothing = function('for b in thread("block.x", 2):\n    y[b] = x[b]', "x = f32[2]\ny = f32[2]")
     if HAVE_NVRTC:
         assert "__global__" in checked_by_nvrtc(nothing, registers=32)
