@@ -66,6 +66,13 @@ def _line():
     return lang.program([X], [lang.compute((9,), lambda i: X[i] + 1, name="Y")])
 
 
+def _total():
+    X = lang.placeholder((9,), name="X")
+    k = lang.reduce_axis(9, "k")
+    T = lang.compute((), lambda: lang.sum(X[k], axis=k), name="T")
+    return lang.program([X], [lang.compute((9,), lambda i: X[i] - T[()], name="Y")])
+
+
 _TILED = """
 function("f", outputs=[Y])
 X = f32[12]
@@ -407,6 +414,11 @@ REFUSALS = {
         lambda: _staged().swizzle("T", 4, vector=4),
         "rows of 'T' (8 elements) are no whole number of 4 groups of 4",
         "multiple",
+    ),
+    "a swizzle of one number": (
+        lambda: S(_total()).swizzle("T", 2),
+        "rows of 'T' (1 elements) are no whole number of 2 groups of 1",
+        "two dimensions",
     ),
     "virtual threads of a block": (
         lambda: S(elementwise()).virtual_threads(("i",), "block.x", 2),

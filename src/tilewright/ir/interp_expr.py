@@ -124,7 +124,7 @@ def locator(place: Place, indices: tuple[Index, ...], scope: Scope) -> IntFn:
         )
     fs = [index_fn(i, scope) for i in indices]
     flat = flat_fn(place)
-    if place.layout:
+    if place.mapped:
         return lambda e: flat(e, tuple([f(e) for f in fs]))
     names = [i.as_var() for i in indices]
     box, strides = place.box, place.strides
@@ -216,7 +216,7 @@ def _slot_locator(
 
 def poison_error(place: Place, at: int) -> PoisonError:
     """The error of reading an element that nothing has written."""
-    kind = "physical index" if place.layout else "index"
+    kind = "physical index" if place.mapped else "index"
     return PoisonError(
         f"read of uninitialised memory: buffer {place.buffer.name} at {kind} "
         f"{physical_position(place.buffer, at)}"

@@ -59,6 +59,11 @@ class Place:
     private: bool = False
     allocated: bool = False
 
+    @property
+    def mapped(self) -> bool:
+        """Whether an index map says where elements lie; that of a single element may have no dimensions."""
+        return bool(self.layout or self.dim_slots)
+
 
 @dataclass(slots=True)
 class Scope:
@@ -96,7 +101,7 @@ def flat_fn(place: Place) -> Callable[[Env, tuple[int, ...]], int]:
     box, strides, logical = place.box, place.strides, place.logical
     layout, dim_slots = place.layout, place.dim_slots
     base = -sum(lo * t for (lo, _), t in zip(box, strides, strict=True))
-    halo = place.buffer.halo is not None
+    mapped, halo = place.mapped, place.buffer.halo is not None
 
     def physical(e: Env, indices: tuple[int, ...]) -> tuple[int, ...]:
         # the halo belongs to the physical box: only there may a logical index leave its range
@@ -107,7 +112,7 @@ def flat_fn(place: Place) -> Callable[[Env, tuple[int, ...]], int]:
         return tuple(f(e) for f in layout)
 
     def run(e: Env, indices: tuple[int, ...]) -> int:
-        at = physical(e, indices) if dim_slots or layout else indices
+        at = physical(e, indices) if mapped else indices
         total = base
         for i, (lo, hi), t in zip(at, box, strides, strict=True):
             if not lo <= i < hi:
@@ -125,6 +130,6 @@ def _outside(
     text = f"access to {place.buffer.name}{list(indices)} {what}: its shape is {shape}"
     if place.buffer.halo is not None:
         text += f" with halo {place.buffer.halo}"
-    if at is not None and place.layout:
+    if at is not None and place.mapped:
         text += f", its physical indices are {list(at)} in a box of {[hi - lo for lo, hi in place.box]}"
     return OutOfBoundsError(text)

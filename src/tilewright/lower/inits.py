@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tilewright.ir import (
     ZERO,
+    Alloc,
     Block,
     Condition,
     Env,
@@ -50,7 +51,11 @@ def _decompose(root: Stmt, name: str, taken: set[str]) -> Stmt:
     reds = [(it, b) for it, b in zip(block.iters, block.bind, strict=True) if it.kind == "red"]
     red_vars = frozenset().union(*(b.vars for _, b in reds)) if reds else frozenset()
     loops = [(n, a) for n, a in enumerate(loc.ancestors) if isinstance(a, For)]
-    inside = [(n, f) for n, f in loops if f.var in red_vars]
+    # a loop around the allocation of what is written gives each iteration storage of its own: no reduction
+    # begins further out
+    written = {name for name, _ in block.writes}
+    owned = [n for n, a in enumerate(loc.ancestors) if isinstance(a, Alloc) and a.buffer.name in written]
+    inside = [(n, f) for n, f in loops if f.var in red_vars and n > max(owned, default=-1)]
     bare = replace(block, init=None)
     kept = [(it, b) for it, b in zip(block.iters, block.bind, strict=True) if it.kind != "red"]
     used = frozenset().union(*(b.vars for _, b in kept)) if kept else frozenset()

@@ -226,6 +226,14 @@ def test_layouts_map_logical_to_physical():
     np.testing.assert_array_equal(run_function(back, {"y": logical})["x"], packed)
 
 
+def test_a_layout_of_one_element_may_have_no_dimensions():
+    x = Buffer("x", (index(1), index(1)), F32, layout=IndexMap(("a", "b"), (), ()))
+    y = buffer("y", (1, 1), F32)
+    block = Block("b", "b", (par("i", 1), par("j", 1)), (i, j), store("y", (i, j), Load("x", (i, j), F32)))
+    f = function(loop("i", 1, loop("j", 1, block)), x, y)
+    np.testing.assert_array_equal(run_function(f, {"x": np.float32(3).reshape(())})["y"], [[3]])
+
+
 def test_a_tile_buffer_subtracts_its_origin_in_its_layout():
     # the block iterator i and the loop i are different things: the layout means the loop
     tile = Buffer("s", (index(8),), F32, LOCAL, IndexMap(("d",), (var("d") - 4 * i,), (index(4),)))

@@ -5,7 +5,7 @@ import pytest
 
 from native_kernel import Native
 from tilewright import lang
-from tilewright.ir import blocks, run_function
+from tilewright.ir import blocks, run_function, run_program
 from tilewright.lower import decompose_inits
 from tilewright.schedule import Schedule
 
@@ -64,3 +64,21 @@ def test_a_reduction_outside_of_its_results_has_a_nest_of_starts():
     s = summed().reorder("k", "i")
     low = check(s)
     assert names(low) == ["y_init_1", "y"]
+
+
+def test_starts_stay_where_their_results_are_allocated():
+    x = lang.placeholder((3, 3), "f32", "x")
+
+    def below(i, j):
+        k = lang.reduce_axis((0, j + 1), "k")
+        return lang.sum(x[i, k], axis=k)
+
+    y = lang.compute((3, 3), below, name="y")
+    z = lang.compute((3, 3), lambda i, j: y[j, i] + x[i, j], name="z")
+    program = lang.program([x], [z])
+    # the last term of a column's sum is where its allocation's loop says
+    s = Schedule(program).compute_at("y", "z_i").peel("y_k", "last")
+    a = np.arange(9, dtype=np.float32).reshape(3, 3)
+    want = run_program(program, {"x": a})["z"]
+    np.testing.assert_array_equal(run_function(decompose_inits(s.func), {"x": a})["z"], want)
+    np.testing.assert_array_equal(Native(s.func)({"x": a})["z"], want)

@@ -8,7 +8,7 @@ are repeated by launching again. Between two kernels everything is visible to ev
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.ir import (
@@ -29,10 +29,12 @@ from tilewright.ir import (
     floordiv,
     imax,
     int_upper,
+    seq,
     simplify,
     stmt_children,
     substitute_index,
     upper,
+    with_stmt_children,
 )
 from tilewright.support import ScheduleError
 
@@ -105,7 +107,7 @@ class _Planner:
         elif not isinstance(s, Barrier):
             # between kernels all waits for all
             self._numbers[id(s)] = len(self.nests)
-            self.nests.append(Nest(s, host, env))
+            self.nests.append(Nest(_in_step(s), host, env))
 
     def steps(self, s: Stmt, values: Mapping[str, int]) -> Iterator[Step]:
         """The launches in order."""
@@ -133,6 +135,22 @@ class _Planner:
 def _repeats(s: Stmt) -> bool:
     """Whether a statement is a serial loop around kernels."""
     return isinstance(s, For) and not is_hardware(s) and has_hardware(s.body)
+
+
+def _in_step(s: Stmt) -> Stmt:
+    """A kernel whose statements outside of all hardware loops wait for each other.
+
+    Memory of a block around them makes one kernel of what would be several, which the host has in order;
+    lowering places barriers inside of each only.
+    """
+    if is_hardware(s) or not has_hardware(s):
+        return s
+    if isinstance(s, Seq):
+        parts = [_in_step(k) for k in s.stmts if not isinstance(k, Barrier)]
+        return seq(parts[0], *(x for k in parts[1:] for x in (Barrier(GLOBAL), k)))
+    if isinstance(s, For):
+        return replace(s, body=seq(_in_step(s.body), Barrier(GLOBAL)))
+    return with_stmt_children(s, tuple(map(_in_step, stmt_children(s))))
 
 
 def _number(x: Index, values: Mapping[str, int], s: For) -> int:
@@ -187,6 +205,11 @@ def grid_of(nest: Nest, name: str) -> Grid:
 def _extents(s: Stmt, env: dict[str, tuple[Index, Index]], out: dict[str, Index]) -> None:
     if isinstance(s, For):
         if s.kind.name == "thread":
+            if s.kind.axis.partition(".")[2] not in AXES:
+                raise ScheduleError(
+                    f"kernels have no axis {s.kind.axis}, on which the loop {s.var!r} is",
+                    hint="bind it to thread.x, of which warps and lanes are parts",
+                )
             count = simplify(floordiv(s.hi - s.lo + (s.step - 1), s.step), env)
             most = upper(count, env)
             if most is None:

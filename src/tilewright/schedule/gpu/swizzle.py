@@ -44,7 +44,7 @@ def swizzle(func: LoopFunction, buffer: str, groups: int, *, vector: int = 1, ro
             buffers=[buffer],
         )
     layout = buf.layout or identity_map(buf.shape)
-    width = layout.shape[-1]
+    width = layout.shape[-1] if layout.shape else Index(1)
     if len(layout.shape) < 2 or not width.is_const or width.const % (groups * vector):
         raise refusal(
             func,

@@ -26,7 +26,7 @@ def bind(func: LoopFunction, loop: str | Sequence[str], axis: str) -> LoopFuncti
     allocated outside, where each element has one thread, the same in all loops: give these loops at once.
 
     ``thread.warp`` and ``thread.lane`` are ``thread.x`` taken apart: threads that run in step, and which
-    of them.
+    of them. Kernels of devices have no such axes: code generation refuses them there.
 
     Raises ScheduleError for other axes; where the iterations may touch one element; for a loop over blocks
     inside of one over threads, or inside of another loop on the axis.

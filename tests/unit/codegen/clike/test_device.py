@@ -239,6 +239,42 @@ for b in thread("block.x", 2):
     check(func)
 
 
+@pytest.mark.parametrize("repeated", [False, True])
+def test_memory_of_the_only_block_is_written_before_it_is_read(repeated):
+    # no loop over blocks: on the host these are kernels in order, and shared memory makes one of them
+    nests = """
+with seq:
+    for i in range(64):
+        t[i] = x[i]
+    for i in thread("thread.x", 64):
+        s[i] = s[i] + t[i]
+    for i in range(64):
+        y[i] = s[63 - i]
+"""
+    first = "for j in range(64):\n    s[j] = x[j]\n"
+    body = nests.strip() if not repeated else "for r in range(3):\n" + indented(nests.strip())
+    text = f"""
+with alloc(f32[64]) as t:
+    with alloc(f32[64], scope="shared") as s:
+        with seq:
+{indented(first + body, 12)}
+"""
+    func = function(text, "x = f32[64]\ny = f32[64]")
+    x = np.arange(64, dtype=np.float32)
+    want = run_function(func, {"x": x})["y"]
+    np.testing.assert_array_equal(want, x[::-1] * (4 if repeated else 2))
+    for language in LANGUAGES:
+        np.testing.assert_array_equal(on_device(func, language)({"x": x})["y"], want)
+    source = kernel_source(func, "cuda")
+    assert len(source.kernels) == 1
+    assert source.text.count("__syncthreads()") == (4 if repeated else 3)
+    checked_by_nvrtc(func)
+
+
+def indented(text, by=4):
+    return "\n".join(" " * by + line for line in text.splitlines())
+
+
 def test_what_a_kernel_cannot_do():
     aside = function("""
 for b in thread("block.x", 2):
@@ -303,6 +339,10 @@ for b in thread("block.x", 2):
 """, "x = f32[2]\ny = f32[2]", params="n = param(1, 9)\n")  # fmt: skip
     with pytest.raises(ScheduleError, match="not known when compiling"):
         kernel_source(unknown, "cuda")
+    lanes = function('for b in thread("thread.lane", 2):\n    y[b] = x[b]', "x = f32[2]\ny = f32[2]")
+    for language in ("cuda", "opencl"):
+        with pytest.raises(ScheduleError, match=r"kernels have no axis thread\.lane"):
+            kernel_source(lanes, language)
     nothing = function('for b in thread("block.x", 2):\n    y[b] = x[b]', "x = f32[2]\ny = f32[2]")
     if HAVE_NVRTC:
         assert "__global__" in checked_by_nvrtc(nothing, registers=32)
