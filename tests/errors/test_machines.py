@@ -42,6 +42,8 @@ def test_stages_of_other_kinds():
     y = lang.compute((n,), lambda i: x[i] + x[i], name="Y")
     with pytest.raises(ProgramError, match=r"stage 'Y': axis 'i' is ordered or of unknown extent"):
         schedule(lang.program([x], [y]), MACHINE)
+    with pytest.raises(ProgramError, match=r"stage 'C': axis 'i' has no iterations"):
+        schedule(gemm(0, 8, 8), MACHINE)
     a, k = lang.placeholder((4, 8), name="A"), lang.reduce_axis(8, "k")
     best = lang.compute((4,), lambda i: lang.argmax(a[i, k], axis=k), name="B")
     with pytest.raises(ProgramError, match=r"stage '.*' is not a single assignment"):

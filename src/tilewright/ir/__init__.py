@@ -226,7 +226,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.structure import canonical_function, canonical_program, structural_hash, structurally_equal
 from tilewright.ir.substitution import evaluate_index, params_of, substitute_index
 from tilewright.ir.tf32 import tf32_argument, tf32_rounded
-from tilewright.ir.verify import DECOMPOSED, LOWERED, SCHEDULED, Level, verify, verify_program
+from tilewright.ir.verify import DECOMPOSED, LOWERED, SCHEDULED, Level, read_program, verify, verify_program
 
 __all__ = [
     "buffer_at",
@@ -405,6 +405,7 @@ __all__ = [
     "prove_ge0",
     "prove_lt",
     "prove_pred",
+    "read_program",
     "rename_buffers",
     "rename_loops",
     "replace_at",

@@ -23,6 +23,7 @@ from tilewright.ir.dtypes import DTYPES
 from tilewright.ir.expr import Expr
 from tilewright.ir.hints import hint_problem, nontemporal_hints
 from tilewright.ir.index import Index, Param
+from tilewright.ir.parser import parse_program
 from tilewright.ir.program import Program
 from tilewright.ir.stmt import (
     Alloc,
@@ -42,7 +43,7 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.substitution import evaluate_index
 from tilewright.ir.verify_expr import Names, check_access, check_expr, check_index, check_pred
-from tilewright.support import VerificationError, quoted
+from tilewright.support import ParseError, VerificationError, quoted
 
 _CORNERS = 64  # instances looked at per block: enough for both ends of six loops
 _KINDS = frozenset(("serial", "parallel", "vector", "unroll", "thread"))
@@ -88,6 +89,16 @@ def verify(func: LoopFunction, level: Level = ANY) -> None:
     walker = _Walker(func, level, writable, {*names.params}, {*argument_names, *names.params})
     walker.stmt(func.body, names, _Context())
     _check_coverage(func, walker.seen)
+
+
+def read_program(text: str) -> Program:
+    """The program that a user's text describes; ParseError, naming the stage, also where it is broken."""
+    program = parse_program(text)
+    try:
+        verify_program(program)
+    except VerificationError as error:
+        raise ParseError(error.what, where=error.where, hint=error.hint) from None
+    return program
 
 
 def verify_program(program: Program) -> None:

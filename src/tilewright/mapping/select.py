@@ -449,7 +449,7 @@ def _executions(mapping: Mapping, form: ThreeOperandForm) -> int:
     mapped = {x for b in mapping.axes for x in b.program}
     loops = [e for a, e in zip(form.axes, form.extents, strict=True) if a not in mapped]
     tiles = [
-        -(-prod(e.as_int() for e in b.extents) // b.part)
+        -(-prod(e.as_int() for e in b.extents) // max(b.part, 1))  # an axis may have no iterations
         for b in mapping.axes
         if all(e.is_const for e in b.extents)
     ]

@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -36,6 +37,9 @@ _log = get_logger(__name__)
 MEMORY: Final = ":memory:"
 #: How many times faster than the default plan a record may say that it is: what says more was edited.
 MOST_GAIN: Final = 1000.0
+#: Seconds for which other processes that write are waited for, and between two questions whether they do.
+PATIENCE: Final = 30.0
+PAUSE: Final = 0.01
 #: Primary result codes of SQLite that blame the disk, permissions or other processes, not what a file holds.
 _OF_THE_SYSTEM: Final = frozenset(
     {
@@ -123,16 +127,15 @@ class Database:
                 # being written where there is no log
                 still = not os.access(self.path.parent, os.W_OK) and not Path(f"{path}-wal").exists()
                 uri = f"{self.path.absolute().as_uri()}?{'immutable=1' if still else 'mode=ro'}"
-                self._connection = sqlite3.connect(uri, uri=True, timeout=30.0)
+                self._connection = sqlite3.connect(uri, uri=True, timeout=PATIENCE)
             else:
-                self._connection = sqlite3.connect(self.path, timeout=30.0)
-                self._connection.execute("PRAGMA journal_mode=WAL")
-            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+                self._connection = sqlite3.connect(self.path, timeout=PATIENCE)
+                self._log_ahead()
+            # in this order: with its tables a file gets its version
             tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             if version == 0 and tables == 0 and not read_only:
                 self._connection.executescript(SCHEMA)
-                self._connection.execute(f"PRAGMA user_version={VERSION}")
-                self._connection.commit()
                 version = VERSION
             if version == VERSION and not read_only:
                 for statement in LATER.values():
@@ -155,6 +158,18 @@ class Database:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+    def _log_ahead(self) -> None:
+        """Turn write-ahead logging on. SQLite does not wait for others that do so at the same time."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(PAUSE)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

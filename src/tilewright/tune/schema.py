@@ -17,22 +17,27 @@ STATUSES: Final[tuple[Status, ...]] = (
     "wrong",
     "slow",
 )
-SCHEMA: Final = """
-CREATE TABLE tasks (
+#: Made whole or not at all, also where two processes begin at once.
+SCHEMA: Final = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS tasks (
     key TEXT PRIMARY KEY, label TEXT NOT NULL, program TEXT NOT NULL, target TEXT NOT NULL,
     threads INTEGER NOT NULL, finished INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE sessions (
+CREATE TABLE IF NOT EXISTS sessions (
     id INTEGER PRIMARY KEY, begun TEXT NOT NULL, strategy TEXT NOT NULL, seed INTEGER NOT NULL,
     host TEXT NOT NULL);
-CREATE TABLE trials (
+CREATE TABLE IF NOT EXISTS trials (
     id INTEGER PRIMARY KEY, task TEXT NOT NULL REFERENCES tasks(key), session INTEGER NOT NULL,
     origin TEXT NOT NULL, status TEXT NOT NULL, seconds REAL, reason TEXT NOT NULL, plan TEXT NOT NULL,
     func TEXT NOT NULL, build REAL NOT NULL, load REAL, host TEXT NOT NULL);
-CREATE TABLE records (
+CREATE TABLE IF NOT EXISTS records (
     task TEXT NOT NULL REFERENCES tasks(key), rank INTEGER NOT NULL, plan TEXT NOT NULL, func TEXT NOT NULL,
     seconds REAL NOT NULL, untuned REAL NOT NULL, PRIMARY KEY (task, rank));
-CREATE TABLE graphs (key TEXT PRIMARY KEY, plan TEXT NOT NULL, seconds REAL NOT NULL, untuned REAL NOT NULL);
-CREATE INDEX trials_of_task ON trials(task);
+CREATE TABLE IF NOT EXISTS graphs (
+    key TEXT PRIMARY KEY, plan TEXT NOT NULL, seconds REAL NOT NULL, untuned REAL NOT NULL);
+CREATE INDEX IF NOT EXISTS trials_of_task ON trials(task);
+PRAGMA user_version={VERSION};
+COMMIT;
 """
 #: Networks and nests came later: a file without them is as good as one that has none.
 LATER: Final = {

@@ -115,3 +115,29 @@ def test_what_is_no_program(call, tmp_path, text, message):
 def test_no_such_instruction(call, bytes_):
     status, _, err = call(bytes_, "--target", "x86_avx512", "--instruction", "mma")
     assert status == 2 and "target x86_avx512 has no instruction 'mma'" in err
+
+
+BROKEN = """program("broken")
+A = input(f32[8])
+B = input(i32[8])
+C = output(f32[8])
+with stage("C"):
+    i = par(0, 8)
+    C[i] = A[i] + B[i]
+"""
+"""It reads as a program, and is none: types differ."""
+
+
+def test_a_text_that_reads_as_a_program_and_is_none(call, tmp_path):
+    file = tmp_path / "broken.txt"
+    file.write_text(BROKEN)
+    status, _, err = call(file, "--target", "gemmini")
+    assert status == 2
+    assert err.startswith("error: stage 'C': operands of add have types f32 and i32")
+
+
+def test_a_program_without_iterations(call, tmp_path):
+    file = tmp_path / "empty.txt"
+    file.write_text(print_program(layer(0, 16, 16, "i8", "i32")))
+    status, out, _ = call(file, "--target", "gemmini")
+    assert status == 0 and ", 0 executions" in out

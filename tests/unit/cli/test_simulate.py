@@ -60,6 +60,9 @@ def test_simulate_refuses(call, tmp_path):
     assert status == 2 and "has more than" in err
     status, _, err = call("simulate", tmp_path / "mm.txt", "--target", "gemmini", "--size", "n")
     assert status == 2 and "is not NAME=N" in err
+    (tmp_path / "broken.txt").write_text(PRODUCT.replace("B[k, j]", "B[k]"))
+    status, _, err = call("simulate", tmp_path / "broken.txt", "--target", "gemmini")
+    assert status == 2 and err.startswith("error: stage ")
     status, out, _ = call("simulate", tmp_path / "mm.txt", "--target", "gemmini", "--emit")
     (tmp_path / "streams.txt").write_text(out[: out.rindex("C[") + out[out.rindex("C[") :].index("\n") + 1])
     status, _, err = call("simulate", tmp_path / "streams.txt", "--target", "gemmini", "--check")

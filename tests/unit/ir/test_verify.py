@@ -14,11 +14,12 @@ from tilewright.ir import (
     Param,
     parse_function,
     parse_program,
+    read_program,
     to_function,
     verify,
     verify_program,
 )
-from tilewright.support import VerificationError
+from tilewright.support import ParseError, VerificationError
 
 GOOD = """
 function("f", outputs=[C])
@@ -246,6 +247,8 @@ def test_broken_programs(old, new, message):
         return
     with pytest.raises(VerificationError, match=re.escape(message)):
         verify_program(p)
+    with pytest.raises(ParseError, match=re.escape(message)):
+        read_program(PROGRAM.replace(old, new, 1))
 
 
 WINDOW = """

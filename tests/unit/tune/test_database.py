@@ -2,7 +2,9 @@
 
 import os
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from tests.native_kernel import HOST
@@ -12,7 +14,8 @@ from tilewright.cost import Machine
 from tilewright.plan import GraphPlan, plan_unit
 from tilewright.strategies import Candidate, Task, Trial
 from tilewright.support import ArtefactError
-from tilewright.tune import Database, GraphRecord, Record, exported
+from tilewright.tune import Database, GraphRecord, Record, database, exported
+from tilewright.tune.schema import SCHEMA
 
 PLAN = plan_unit(PROGRAMS["product"], Machine(HOST, 1)).plan
 TASK = Task(PROGRAMS["product"], Machine(HOST, 1))
@@ -60,6 +63,40 @@ def test_trials_are_added_all_or_none(tmp_path):
         with pytest.raises(sqlite3.IntegrityError):
             records.add("a", [Trial(Candidate("x", PLAN), "ok", (1.0,)), broken])
         assert records.counts("a") == {"hung": 1, "ok": 1}
+
+
+def test_several_make_one_file_at_once(tmp_path):
+    count = 4
+    start = Barrier(count)
+
+    def begin(number):
+        start.wait()
+        with Database(tmp_path / "records.db") as records:
+            return records.begin(str(number), 0)
+
+    with ThreadPoolExecutor(count) as threads:
+        assert sorted(threads.map(begin, range(count))) == [1, 2, 3, 4]
+
+
+def test_a_file_whose_making_was_cut_off_is_made(tmp_path):
+    with sqlite3.connect(tmp_path / "records.db") as connection:
+        connection.executescript(SCHEMA[: SCHEMA.index("CREATE TABLE IF NOT EXISTS records")])
+        connection.rollback()  # as the next process does that opens the file
+    connection.close()
+    filled(tmp_path / "records.db")
+
+
+def test_a_file_that_another_process_locks_is_waited_for(tmp_path, monkeypatch):
+    other = sqlite3.connect(tmp_path / "records.db")
+    other.execute("BEGIN EXCLUSIVE")
+    monkeypatch.setattr(database, "PATIENCE", 0.0)
+    with pytest.raises(ArtefactError, match="cannot be read or written: database is locked"):
+        Database(tmp_path / "records.db")
+    monkeypatch.undo()
+    monkeypatch.setattr(database.time, "sleep", lambda _: other.close())
+    real = sqlite3.connect
+    monkeypatch.setattr(database.sqlite3, "connect", lambda path, timeout: real(path, timeout=0.0))
+    filled(tmp_path / "records.db")
 
 
 def test_other_files_are_refused(tmp_path: Path):

@@ -12,7 +12,7 @@ import click
 from tilewright.cli.options import common_options
 from tilewright.cli.state import State
 from tilewright.cost import selected_cycles
-from tilewright.ir import Program, parse_program, verify_program
+from tilewright.ir import Program, read_program
 from tilewright.mapping import (
     Mapping,
     Need,
@@ -121,9 +121,7 @@ def _read(path: Path) -> Program:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise InputError(f"{quoted_path(path)} is no text", hint="give the text of a program") from None
-    program = parse_program(text)
-    verify_program(program)
-    return program
+    return read_program(text)
 
 
 def _machine(target: str) -> system.SystemGraph | CpuTarget | None:

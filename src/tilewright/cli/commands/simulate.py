@@ -11,7 +11,7 @@ import numpy as np
 from tilewright import lang
 from tilewright.cli.options import common_options
 from tilewright.cli.state import FAILED, State
-from tilewright.ir import Program, evaluate_index, parse_program
+from tilewright.ir import Program, evaluate_index, read_program
 from tilewright.mapping import system
 from tilewright.support import InputError, counted, quoted_path
 
@@ -62,7 +62,7 @@ def simulate(
     if text.lstrip().startswith("machine("):
         streams = system.parse_streams(text)
     else:
-        source = parse_program(text)
+        source = read_program(text)
         streams = system.schedule(source, graph)
     if emit:
         state.say(system.print_streams(streams))

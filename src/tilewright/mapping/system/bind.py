@@ -157,6 +157,8 @@ def _check(stage: Stage) -> None:
                 f"stage {quoted(stage.name)}: axis {quoted(it.name)} is ordered or of unknown extent",
                 hint="give recurrences to schedule_recurrence, one step as a program",
             )
+        if it.extent.as_int() < 1:
+            raise ProgramError(f"stage {quoted(stage.name)}: axis {quoted(it.name)} has no iterations")
 
 
 def _refused(found: Uncovered, machine: SystemGraph) -> ProgramError:

@@ -208,6 +208,11 @@ def _check(g: SystemGraph) -> None:
         raise TargetError(f"{where}: it has no unit")
     for v in g.movers.values():
         _check_mover(g, v, f"{where}: move {quoted(v.name)}")
+        if v.name in g.units:
+            raise TargetError(
+                f"{where}: a move and a unit are both called {quoted(v.name)}",
+                hint="their times are kept by their names",
+            )
     for u in g.units.values():
         if u.queue < 1:
             raise TargetError(f"{where}: unit {quoted(u.name)}: queue must be positive")
@@ -245,6 +250,8 @@ def _check_mover(g: SystemGraph, v: Mover, at: str) -> None:
     for name in v.channels:
         if name not in g.channels:
             raise TargetError(f"{at}: there is no channel {quoted(name)}")
+        if v.channels.count(name) > 1:
+            raise TargetError(f"{at}: it names the channel {quoted(name)} twice")
 
 
 def _check_places(g: SystemGraph, u: Unit, name: str, places: Mapping[str, tuple[str, ...]], at: str) -> None:

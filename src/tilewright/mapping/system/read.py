@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from tilewright.ir import parse_program, verify_program
+from tilewright.ir import read_program
 from tilewright.mapping.needle import Needle
 from tilewright.mapping.system.cycles import Cycles
 from tilewright.mapping.system.graph import (
@@ -39,7 +39,6 @@ from tilewright.support import (
     ParseError,
     ProgramError,
     TargetError,
-    VerificationError,
     known_names,
     quoted,
     quoted_path,
@@ -91,7 +90,7 @@ def parse_machine(text: str) -> SystemGraph:
     """The machine that a text describes. Raises TargetError, naming the node, where it describes none."""
     try:
         data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of more digits than Python reads
         raise TargetError(f"the machine is no JSON: {error}") from None
     top = _Fields(data, "the machine")
     top.known(_TOP)
@@ -257,15 +256,16 @@ def _instruction(r: _Fields) -> SystemInstruction:
     if not isinstance(text, str):
         raise TargetError(f"{r.owner}: semantics must be the text of a program, or its lines")
     try:
-        program = parse_program(text)
-        verify_program(program)
-    except (ParseError, VerificationError) as error:
+        program = read_program(text)
+    except ParseError as error:
         raise TargetError(f"{r.owner}: its semantics are no program: {error}") from None
     if not program.outputs:
         raise TargetError(f"{r.owner}: its semantics have no output")
     for p in program.params:
         if p.hi > 1 << 20:
             raise TargetError(f"{r.owner}: the size {quoted(p.name)} has no upper bound below 2**20")
+        if all(p != atom for s in program.stages for it in s.iters for atom, _ in it.extent.terms):
+            raise TargetError(f"{r.owner}: the size {quoted(p.name)} is the extent of no axis")
     chained = r.texts("chained")
     for name in chained:
         if all(name != b.name for b in program.outputs):
@@ -274,7 +274,7 @@ def _instruction(r: _Fields) -> SystemInstruction:
         Needle.of_program(r.text("name"), program)
     except (ProgramError, TargetError) as error:
         raise TargetError(f"{r.owner}: no program can be it: {error.what}", hint=error.hint) from None
-    sizes = [p.name for p in program.params]
+    sizes = {p.name: (p.lo, p.hi) for p in program.params}
     cycles = Cycles.of(r.data.get("cycles", ""), sizes, r.owner)
     latency = Cycles.of(r.data.get("latency", r.data.get("cycles", "")), sizes, r.owner)
     return SystemInstruction(r.text("name"), program, cycles, latency, frozenset(chained))

@@ -76,6 +76,7 @@ def broken(path, value):
         (("moves", 0, "streams"), ["z"], "move 'load_a': no unit has the stream 'z'"),
         (("moves", 0, "streams"), "s", "move 'load_a': streams must be a list of names"),
         (("moves", 0, "channels"), ["z"], "move 'load_a': there is no channel 'z'"),
+        (("moves", 0, "name"), "u0", "a move and a unit are both called 'u0'"),
         (("moves", 0, "transposes"), 1, "transposes must be true or false"),
         (("moves",), [], "nothing brings operand 'A' into 'a'"),
         (("instructions", 0, "semantics"), 3, "semantics must be the text of a program"),
@@ -88,12 +89,30 @@ def broken(path, value):
             [x.replace("param(1, 4)", "param(1, 9999999)") for x in MATMUL],
             "the size 'm' has no upper bound",
         ),
+        (
+            ("instructions", 0, "semantics"),
+            [*MATMUL[:1], "q = param(1, 4)", *MATMUL[1:]],
+            "the size 'q' is the extent of no axis",
+        ),
+        (
+            ("instructions", 0, "semantics"),
+            [x.replace("param(1, 4)", "param(9, 4)") for x in MATMUL],
+            "instruction 'matmul': its semantics are no program: program 'matmul': parameter 'm'",
+        ),
+        (("instructions", 0, "cycles"), "m - 5", "instruction 'matmul': 'm - 5' gives no number of cycles"),
         (("groups",), [{"index": "c d", "count": 2}], "a group's index must be a name"),
     ],
 )
 def test_contradictions_name_the_node(path, value, message):
     with pytest.raises(TargetError, match=message):
         machine_of(broken(path, value))
+
+
+def test_a_channel_named_twice():
+    data = small(channels=[{"name": "bus", "bytes_per_cycle": 8}])
+    data["moves"][0]["channels"] = ["bus", "bus"]
+    with pytest.raises(TargetError, match="move 'load_a': it names the channel 'bus' twice"):
+        machine_of(data)
 
 
 UNEQUAL = [line.replace("i = par(0, m)", "i = par(0, m + 1)") for line in MATMUL]
@@ -143,7 +162,7 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
     with pytest.raises(TargetError, match="is not UTF-8"):
         load_machine(tmp_path / "bytes.json")
-    for text in ("{", "[" * 100_000):
+    for text in ("{", "[" * 100_000, '{"version": ' + "9" * 5000 + "}"):
         with pytest.raises(TargetError, match="the machine is no JSON"):
             parse_machine(text)
 
