@@ -155,7 +155,8 @@ def tile(ctx: Context, x: Operand, repeats: Operand) -> Operand:
     shape = [size * count for size, count in zip(x.shape, times, strict=True)]
 
     def of(*i: Ix) -> Scalar:
-        return x[tuple(at if times[a] == 1 else at % x.shape[a] for a, at in enumerate(i))]
+        # an axis without elements has no remainders
+        return x[tuple(at % x.shape[a] if times[a] > 1 and x.shape[a] else at for a, at in enumerate(i))]
 
     return compute(shape, of, name=stem(ctx))
 

@@ -265,11 +265,13 @@ def _looked_up(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method)
 
 def _arithmetic(index: Ints) -> tuple[int, int, int] | None:
     """(factor, divisor, offset) such that place o is (factor o + offset) // divisor; else None."""
+    if not index.size:
+        return 1, 1, 0
     at = np.arange(index.size)
     step = int(index[1] - index[0]) if index.size > 1 else 1
     if step > 0 and np.array_equal(index, at * step + index[0]):
         return step, 1, int(index[0])
-    repeat = int((index == index[0]).sum()) if index.size else 1
+    repeat = int((index == index[0]).sum())
     if repeat > 1 and np.array_equal(index, at // repeat + index[0]):
         return 1, repeat, int(index[0]) * repeat
     return None

@@ -116,7 +116,7 @@ def plain_product(program: Program, c: Contraction, constants: Collection[str]) 
         return None
     if not all(is_plain_input(program, ld, constants) for ld in (c.a, c.b)):
         return None
-    if any(i.as_var() is None for ld in (c.a, c.b) for i in ld.indices):
+    if any(not ld.indices or any(i.as_var() is None for i in ld.indices) for ld in (c.a, c.b)):
         return None
     if c.a.indices[-1].as_var() != k or c.b.indices[-1].as_var() != c.vector:
         return None

@@ -451,8 +451,9 @@ def _tile(
     if c.vector in c.axes("batch") and not outside:
         # nothing is shared but by neighbouring rows: in the order in which results lie in memory
         axes = [it.name for it in c.stage.iters]
-        of = feeding | dict.fromkeys(n_outer, c.vector)
-        outer = [*share, *sorted((*batch, *n_outer, *other_m), key=lambda part: axes.index(of[part]))]
+        of = feeding | dict.fromkeys(n_outer, c.vector) | {loop[a]: a for a in c.axes("n") if a in loop}
+        loops_around = (*batch, *other_n, *n_outer, *other_m)
+        outer = [*share, *sorted(loops_around, key=lambda part: axes.index(of[part]))]
     if around is not None and outer and outer[-1] == columns and plan.columns_inside:
         outer[-1], around = around, columns
     if around is None:

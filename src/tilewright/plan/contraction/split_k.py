@@ -75,6 +75,8 @@ def is_deep(program: Program, c: Contraction, machine: Machine, constants: Colle
         return False
     if not all(is_plain_input(program, ld, constants) for ld in (c.a, c.b)):
         return False
+    if not c.a.indices or not c.b.indices:
+        return False
     if c.a.indices[-1].coefficient(k) != 1 or c.b.indices[-1].as_var() != c.vector:
         return False
     if sum(any(k in i.vars for i in ld.indices) for ld in (c.a, c.b)) != 2 or k in c.b.indices[-1].vars:

@@ -235,3 +235,18 @@ def test_extremes_of_many_numbers_in_half_precision(op: str, size: int) -> None:
     )
     wanted = (np.min if op == "ReduceMin" else np.max)(x, axis=2, keepdims=True)
     np.testing.assert_array_equal(tilewright.compile(model, threads=1)(x)[0], wanted)
+
+
+def test_tiles_of_nothing_are_nothing() -> None:
+    nothing = np.zeros((2, 0, 3), np.float32)
+    for repeats in ([1, 3, 1], [2, 3, 2], [1, 0, 1]):
+        found = run("Tile", nothing, np.array(repeats), fixed=[1])[0]
+        assert found.shape == np.tile(nothing, repeats).shape
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_images_shrunk_to_nothing_are_nothing(mode: str) -> None:
+    scales = np.array([1, 1, 2, 0.5], np.float32)
+    image = np.ones((1, 2, 3, 1), np.float32)
+    found = run("Resize", image, None, scales, fixed=[2], mode=mode)[0]
+    assert found.shape == (1, 2, 6, 0)

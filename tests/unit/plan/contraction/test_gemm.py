@@ -158,3 +158,11 @@ def test_a_leading_axis_of_one():
 def test_small_products_are_read_in_place(monkeypatch):
     monkeypatch.undo()
     assert not copied(check(product(45, 99, 24), interpret=False))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_single_number_as_a_factor_is_no_matrix(threads):
+    a, b = t(name="A"), t(17, 1, name="B")
+    r = lang.reduce_axis(1, "k")
+    c = lang.compute((2, 17), lambda i, j: lang.sum(a[()] * b[j, r], axis=r), name="C")
+    check(lang.program([a, b], [c]), threads=threads)

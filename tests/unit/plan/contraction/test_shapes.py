@@ -82,3 +82,17 @@ def test_every_register_tile(rows, vectors, monkeypatch):
     check(blocked(conv_program(1, 5, 64, (2, 29), (3, 3), pad=1)), accuracy=EXACT, interpret=False)
     assert any(each.rows == min(rows, 31) for each in chosen)
     assert any(each.vectors == vectors for each in chosen)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_vectors_along_an_axis_of_both_operands_with_columns_of_one(threads, epilogue):
+    """A product for each place along the vectors: the other columns of ``b`` are loops around tiles."""
+    a, b = t(32, 24, name="A"), t(1, 24, 32, 9, name="B")
+    k = lang.reduce_axis(32, "k")
+    shape = (1, 9, 24)
+    y = lang.compute(shape, lambda d, e, c: lang.sum(a[k, c] * b[d, c, k, e], axis=k), name="Y")
+    if epilogue:
+        product = y
+        y = lang.compute(shape, lambda d, e, c: lang.absolute(product[d, e, c]), name="Z")
+    check(constant(lang.program([a, b], [y]), "B"), threads=threads, accuracy=EXACT)
