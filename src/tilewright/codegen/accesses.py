@@ -207,7 +207,7 @@ class Accesses(Indices):
         st, b = self.state, self.b
         x, products = self._offset(access)
         dtype = buf.buffer.dtype
-        lane, rest, irregular = _split(x, products)
+        lane, rest, irregular = split_lane(x, products)
         if not irregular and lane == 0:
             p = self._address(buf, rest, products)
             if guard is not None:
@@ -422,7 +422,7 @@ class Accesses(Indices):
             b.store(p, b.splat(v, st.width), st.mask, nontemporal=aligned)
             return
         x, products = self._offset(access)
-        lane, rest, irregular = _split(x, products)
+        lane, rest, irregular = split_lane(x, products)
         if irregular or lane not in (0, 1):
             b.scatter(buf.pointer, self._offsets(x, products), v, st.mask)
             return
@@ -462,7 +462,7 @@ class Accesses(Indices):
                     buf.version = self.state.fresh()
 
 
-def _split(x: Index, products: tuple[tuple[Index, Val], ...]) -> tuple[int, Index, bool]:
+def split_lane(x: Index, products: tuple[tuple[Index, Val], ...]) -> tuple[int, Index, bool]:
     """The lane's coefficient, the index without it, and whether the lane enters in other ways."""
     lane = x.coefficient(LANE)
     rest = x - LANE_INDEX * lane

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
+from tilewright.codegen.accesses import split_lane
 from tilewright.codegen.llvm.values import Val
 from tilewright.codegen.memory import MemoryBuffer
 from tilewright.codegen.tiles import Tiles
@@ -90,32 +91,33 @@ class Instructions(Tiles):
         self._require_together(buf, w, instruction)
         access = self._access(buf, w.offsets)
         const, r = self.evaluate(access.plan)
-        if r.irregular or r.lane not in (0, depth):
+        x, products = self._offset(access)
+        lane, rest, irregular = split_lane(x, products)
+        if irregular or lane not in (0, depth):
             raise ScheduleError(
                 f"{instruction.name}: lanes of {w.buffer} do not lie side by side",
                 hint=f"store its {depth} elements of each lane together, lane after lane (set_layout, cache)",
             )
-        lanes = st.width if r.lane else 1
+        lanes = st.width if lane else 1
         mask = st.mask if lanes > 1 else None
-        if access.products or r.volatile:
-            raise ScheduleError(
-                f"{instruction.name}: {w.buffer} has sizes or indices that are known only when running"
-            )
-        place = r.place
-        if place is None:
-            place = r.place = self._place(buf, r.terms)
+        at: int | tuple[int, str]
+        if products or r.volatile:
+            p = self._address(buf, rest, products)
+            loads, at = buf.loads, (p.depth, p.text)
+        else:
+            place = r.place
+            if place is None:
+                place = r.place = self._place(buf, r.terms)
+            p = b.gep(self._pointer(buf, place, r.terms), const, dtype, local=True)
+            loads, at = place.loads, const
         if st.guards and not self.in_bounds(w.buffer, w.offsets):
-            return self._guarded_words(
-                buf, b.gep(self._pointer(buf, place, r.terms), const, dtype), lanes, mask
-            )
-        tag = "words" if mask is None else f"words {mask.text}"
-        key = (const, lanes, 0 if mask is None else mask.depth, tag)
-        hit = self._earlier_load(place.loads, key, buf)
+            return self._guarded_words(buf, p, lanes, mask)
+        key = (at, lanes, 0, "words") if mask is None else (at, lanes, mask.depth, f"words {mask.text}")
+        hit = self._earlier_load(loads, key, buf)
         if hit is not None:
             return hit
-        p = b.gep(self._pointer(buf, place, r.terms), const, dtype, local=True)
         v = b.load_words(p, dtype, lanes, mask)
-        place.loads[key] = (v, buf.version, b.scope)
+        loads[key] = (v, buf.version, b.scope)
         return v
 
     def _guarded_words(self, buf: MemoryBuffer, p: Val, lanes: int, mask: Val | None) -> Val:

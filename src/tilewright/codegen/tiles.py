@@ -291,12 +291,13 @@ class Tiles(Accesses):
             )
         access = self._access(buf, w.offsets)
         if access.products:
-            raise ScheduleError(f"{instr}: {w.buffer} has sizes that are known only when running")
-        const, r = self.evaluate(access.plan)
-        place = r.place
-        if place is None:
-            place = r.place = self._place(buf, r.terms)
-        p = self.b.gep(self._pointer(buf, place, r.terms), const, buf.buffer.dtype, local=True)
+            p = self._address(buf, *self._offset(access))
+        else:
+            const, r = self.evaluate(access.plan)
+            place = r.place
+            if place is None:
+                place = r.place = self._place(buf, r.terms)
+            p = self.b.gep(self._pointer(buf, place, r.terms), const, buf.buffer.dtype, local=True)
         return buf, p, step * buf.buffer.dtype.bytes or ROW_BYTES
 
     def _distances(self, buf: MemoryBuffer, w: Window, along: Along) -> list[int]:

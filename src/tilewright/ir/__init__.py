@@ -180,7 +180,7 @@ from tilewright.ir.rewrite import (
 )
 from tilewright.ir.scalar_ops import UndefinedError
 from tilewright.ir.sharing import Numbering, shared_nodes
-from tilewright.ir.sizes import buffer_at, function_at, program_at
+from tilewright.ir.sizes import bind_params, buffer_at, function_at, program_at
 from tilewright.ir.stmt import (
     NOTHING,
     PARALLEL,
@@ -344,6 +344,7 @@ __all__ = [
     "WindowMode",
     "ZERO",
     "bind_env",
+    "bind_params",
     "block_of",
     "blocks",
     "buffer",

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -10,7 +11,7 @@ from native_kernel import HOST, Native
 from tilewright import lang
 from tilewright.build import pack
 from tilewright.codegen import assembly, emit_kernel
-from tilewright.ir import run_function
+from tilewright.ir import buffer_at, run_function
 from tilewright.lower import lower
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError, TargetError
@@ -126,5 +127,11 @@ def test_operands_of_symbolic_size():
     program = product(2, 16, lang.param("K", multiple_of=2), "vdpbf16ps")
     s = Schedule(program).set_layout("B", ("d1//16", "d0//2", "d1%16", "d0%2")).split("k", 2)
     s = s.reorder("i", "k_o", "j", "k_i").decompose_init("C", "k_o").vectorize("j")
-    with pytest.raises(ScheduleError, match="has sizes or indices that are known only when running"):
-        emitted(s.tensorize("k_i", "vdpbf16ps"))
+    s = s.tensorize("k_i", "vdpbf16ps")
+    assert "llvm.x86.avx512bf16.dpbf16ps.512" in emitted(s)
+    rng = np.random.default_rng(4)
+    for size in (2, 8, 34) if "avx512bf16" in HOST.features else ():
+        a, b = (rng.integers(-4, 5, shape).astype(ml_dtypes.bfloat16) for shape in ((2, size), (size, 16)))
+        packed = pack(b, buffer_at(s.func.buffer("B"), {"K": size}))
+        made = Native(s.func)({"A": a, "B": packed}, {"K": size})["C"]
+        np.testing.assert_array_equal(made, a.astype("f4") @ b.astype("f4"))

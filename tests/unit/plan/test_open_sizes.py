@@ -1,15 +1,20 @@
 """Default schedules of programs whose sizes are open: tiles and vectors, right at every size."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from native_kernel import HOST, Native
 from tilewright import lang
-from tilewright.build import build
+from tilewright.build import build, pack
 from tilewright.cost import Machine
-from tilewright.ir import Param, program_at
+from tilewright.ir import CONST, Param, function_at, program_at, run_function
 from tilewright.plan.open_sizes import TYPICAL, schedule_open, typical_size
 from tilewright.support import assert_close
-from tilewright.target import detect
+from tilewright.target import INTERPRETED, detect
+from unit.codegen.test_tiles import AMX
+from unit.plan.contraction.test_instructions import LANES
 
 R, N, K = (lang.param(name, hi=4096) for name in "RNK")
 
@@ -25,6 +30,21 @@ def product(rows, columns, depth):
     C = lang.compute((rows, columns), lambda i, j: lang.sum(A[i, k] * B[k, j], axis=k), name="C")
     D = lang.compute((rows, columns), lambda i, j: lang.relu(C[i, j]), name="D")
     return lang.program([A, B], [D], name="product")
+
+
+def bytes_product(batch, rows):
+    """Products of bytes, batch by batch: what dynamic quantisation makes of a linear layer."""
+    A, B = lang.placeholder((batch, rows, 96), "u8", name="A"), lang.placeholder((96, 64), "i8", name="B")
+    k = lang.reduce_axis(96, "k")
+    C = lang.compute(
+        (batch, rows, 64),
+        lambda b, i, j: lang.sum(lang.cast(A[b, i, k], "i32") * lang.cast(B[k, j], "i32"), axis=k),
+        name="C",
+    )
+    D = lang.compute((batch, rows, 64), lambda b, i, j: lang.cast(C[b, i, j], "f32") * 0.5, name="D")
+    program = lang.program([A, B], [D], name="bytes")
+    a, b = program.inputs
+    return replace(program, inputs=(a, b.with_(scope=CONST)))
 
 
 def blur():
@@ -57,6 +77,39 @@ def test_open_programs_get_vectors_and_are_right_at_every_size(program, threads)
         (want,) = lang.evaluate(fixed, inputs).values()
         (got,) = kernel(*inputs)
         assert_close(got, want, magnitude=np.abs(want).max(), terms=value + 8)
+
+
+@pytest.mark.parametrize(("batch", "rows"), [(R, 37), (1, N), (3, N), (R, N), (R, 64)])
+@pytest.mark.parametrize("target", [AMX, LANES], ids=["tiles", "lanes"])
+def test_products_of_bytes_keep_instructions_and_threads(batch, rows, target):
+    """Rows of no multiple of a tile: padded ones have no symbolic form, products in lanes have."""
+    program = bytes_product(batch, rows)
+    s = schedule_open(program, Machine(target, 2))
+    primitives = [step.primitive for step in s.trace.steps]
+    assert "tensorize" in primitives and "parallel" in primitives
+    native = Native(s.func) if target.features <= HOST.features else None
+    rng = np.random.default_rng(5)
+    for value in (2, 5, 17):
+        sizes = {p.name: value + at for at, p in enumerate(program.params)}
+        (*shape,) = (n.as_int() for n in program_at(program, sizes).inputs[0].shape)
+        A, B = rng.integers(0, 256, shape, np.uint8), rng.integers(-128, 128, (96, 64), np.int8)
+        given = {"A": A, "B": pack(B, s.func.buffer("B"))}
+        wanted = (A.astype(np.int32) @ B.astype(np.int32)).astype(np.float32) * np.float32(0.5)
+        if target.features <= HOST.features:
+            made = native(given, sizes)["D"]
+        elif value == 2:
+            made = run_function(function_at(s.func, sizes), given, instructions=INTERPRETED)["D"]
+        else:
+            break
+        assert np.array_equal(made, wanted)
+
+
+@pytest.mark.parametrize("shape", [(1, N, 96), (R, N, 96), (R, 40, 96)])
+def test_loops_that_cannot_become_one_are_shared_all_the_same(shape):
+    X = lang.placeholder(shape, name="X")
+    Y = lang.compute(shape, lambda *i: lang.relu(X[i]) + 1, name="Y")
+    s = schedule_open(lang.program([X], [Y], name="pointwise"), Machine(detect(), 2))
+    assert {"parallel", "vectorize"} <= {step.primitive for step in s.trace.steps}
 
 
 def test_typical_sizes_are_sizes():

@@ -15,7 +15,7 @@ def fuse(func: LoopFunction, outer: str, inner: str, *, names: Sequence[str] = (
     """Replace ``outer`` and the loop ``inner`` directly in it by one loop, ``outer_inner``.
 
     The order of execution stays. Refused for loops that are not directly in one another or of different
-    kinds, and where the inner extent is no positive constant.
+    kinds, and where the inner extent is no positive constant, unless the outer loop has one iteration.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -47,8 +47,8 @@ def fuse(func: LoopFunction, outer: str, inner: str, *, names: Sequence[str] = (
         raise refusal(func, "only loops of step 1 are fused", at=[outer, inner])
     if outer in b.lo.vars or outer in b.hi.vars:
         raise refusal(func, f"the bounds of {inner!r} depend on {outer!r}", at=[outer, inner])
-    n = b.extent
-    if not n.is_const or n.const < 1:
+    n, once = b.extent, a.extent == Index(1)
+    if not once and (not n.is_const or n.const < 1):
         raise refusal(
             func,
             f"the extent of {inner!r} is {n}, not a positive constant",
@@ -64,9 +64,12 @@ def fuse(func: LoopFunction, outer: str, inner: str, *, names: Sequence[str] = (
         )
     env = env_at(place)
     (name,) = new_names([f"{outer}_{inner}"], names, taken_names(func) - {outer, inner})
-    total = a.extent * n.const
     position = var(name)
-    values = {outer: a.lo + floordiv(position, n.const), inner: b.lo + mod(position, n.const)}
+    if once:
+        total, values = n, {outer: a.lo, inner: b.lo + position}
+    else:
+        total = a.extent * n.const
+        values = {outer: a.lo + floordiv(position, n.const), inner: b.lo + mod(position, n.const)}
     body = settle(substitute(b.body, values), {**env, name: (Index(0), total - 1)})
     hints = (*a.hints, *((k, v) for k, v in b.hints if k not in dict(a.hints)))
     return func.with_body(
