@@ -47,8 +47,9 @@ def fuse(func: LoopFunction, outer: str, inner: str, *, names: Sequence[str] = (
         raise refusal(func, "only loops of step 1 are fused", at=[outer, inner])
     if outer in b.lo.vars or outer in b.hi.vars:
         raise refusal(func, f"the bounds of {inner!r} depend on {outer!r}", at=[outer, inner])
-    n, once = b.extent, a.extent == Index(1)
-    if not once and (not n.is_const or n.const < 1):
+    n = b.extent
+    divides = n.is_const and n.const >= 1
+    if not divides and a.extent != Index(1):
         raise refusal(
             func,
             f"the extent of {inner!r} is {n}, not a positive constant",
@@ -65,11 +66,11 @@ def fuse(func: LoopFunction, outer: str, inner: str, *, names: Sequence[str] = (
     env = env_at(place)
     (name,) = new_names([f"{outer}_{inner}"], names, taken_names(func) - {outer, inner})
     position = var(name)
-    if once:
-        total, values = n, {outer: a.lo, inner: b.lo + position}
-    else:
+    if divides:
         total = a.extent * n.const
         values = {outer: a.lo + floordiv(position, n.const), inner: b.lo + mod(position, n.const)}
+    else:
+        total, values = n, {outer: a.lo, inner: b.lo + position}
     body = settle(substitute(b.body, values), {**env, name: (Index(0), total - 1)})
     hints = (*a.hints, *((k, v) for k, v in b.hints if k not in dict(a.hints)))
     return func.with_body(
