@@ -47,12 +47,19 @@ FRAME = "void f(int n, double A[n][n], double x[n], double a)\n{\n#pragma scop\n
         ("x[0] = (void)a;", "nothing is converted to void"),
         ("double *p;", "'p' is a pointer"),
         ("unsigned u;", "the type unsigned is not part of nests"),
+        ("long double u;", "the type long double is not part of nests"),
     ],
 )
 def test_statements(body, match):
     with pytest.raises(ProgramError, match=match) as caught:
         read_c(FRAME % body, "k.c")
     assert str(caught.value.where).startswith("k.c:4:")
+
+
+def test_words_of_a_type_stand_in_any_order():
+    arrays = "int long a[4], signed char b[4], long long int c[4], signed d[4], long signed e[4]"
+    func = read_c(f"void f({arrays}) {{\n#pragma scop\na[0] = 1;\n#pragma endscop\n}}", "k.c")
+    assert [str(b.dtype) for b in func.buffers] == ["i64", "i8", "i64", "i32", "i64"]
 
 
 @pytest.mark.parametrize(

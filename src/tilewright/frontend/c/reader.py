@@ -47,7 +47,18 @@ from tilewright.ir import (
 )
 from tilewright.support import InstallationError, ProgramError, SourceLocation
 
-_TYPES: Final = {"double": F64, "float": F32, "char": I8, "int": I32, "long": I64}
+_TYPES: Final = {
+    "double": F64,
+    "float": F32,
+    "char": I8,
+    "": I32,
+    "int": I32,
+    "long": I64,
+    "int long": I64,
+    "long long": I64,
+    "int long long": I64,
+}
+"""Element types by the words of their names in C, sorted, without ``signed``."""
 _BINARY: Final = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod"}
 _COMPARE: Final = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _QUALIFIERS: Final = re.compile(r"\b(restrict|__restrict__|__restrict|static|const|volatile|inline)\b")
@@ -186,10 +197,10 @@ class _Reader:
             raise self.refused(at, "this type is not part of nests")
         if names == ["void"]:
             return None
-        known = [n for n in names if n in _TYPES]
-        if not known or any(n not in (*_TYPES, "unsigned", "signed") for n in names) or "unsigned" in names:
+        words = " ".join(sorted(n for n in names if n != "signed"))
+        if words not in _TYPES:
             raise self.refused(at, f"the type {' '.join(names)} is not part of nests")
-        return _TYPES[known[0]]
+        return _TYPES[words]
 
     def shape(self, t: Any, at: Any) -> tuple[DType, list[Index]]:
         extents: list[Index] = []
