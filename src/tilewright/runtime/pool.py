@@ -42,7 +42,7 @@ class PoolOptions:
 
     def __post_init__(self) -> None:
         if not 1 <= self.threads <= MAX_THREADS:
-            raise _no_count(self.threads)
+            raise ValueError(_no_count(self.threads))
         if self.spin_ns < 0:
             raise ValueError(f"spin_ns must be at least 0, got {self.spin_ns}")
 
@@ -56,13 +56,13 @@ class PoolOptions:
         # a truth value is a number to Python, and 2.0 compares like one
         count = settings.thread_count if threads is None else whole_number(threads)
         if count is None:
-            raise _no_count(threads)
+            raise ValueError(_no_count(threads))
         active = settings.wait_policy is WaitPolicy.ACTIVE and count <= available_cpus()
         return cls(count, ACTIVE_SPIN_NS if active else PASSIVE_SPIN_NS, settings.pin_threads)
 
 
-def _no_count(threads: object) -> ValueError:
-    return ValueError(f"threads must be a whole number from 1 to {MAX_THREADS}, got {threads!r}")
+def _no_count(threads: object) -> str:
+    return f"threads must be a whole number from 1 to {MAX_THREADS}, got {threads!r}"
 
 
 class ThreadPool:
