@@ -155,6 +155,19 @@ class Accesses(Indices):
             place = buf.places[terms] = Place()
         return place
 
+    def _first_lane(self, buf: MemoryBuffer, access: AccessPlan) -> tuple[Val, Loads, int | tuple[int, str]]:
+        """Pointer to the first lane's element, what has been loaded around it, and its key there."""
+        const, r = self.evaluate(access.plan)
+        if access.products or r.volatile:
+            x, products = self._offset(access)
+            p = self._address(buf, split_lane(x, products)[1], products)
+            return p, buf.loads, (p.depth, p.text)
+        place = r.place
+        if place is None:
+            place = r.place = self._place(buf, r.terms)
+        p = self.b.gep(self._pointer(buf, place, r.terms), const, buf.buffer.dtype, local=True)
+        return p, place.loads, const
+
     def in_bounds(self, name: str, indices: tuple[Index, ...]) -> bool:
         """Whether an access is shown to stay inside the buffer's logical box."""
         st = self.state

@@ -90,9 +90,7 @@ class Instructions(Tiles):
         dtype, depth = buf.buffer.dtype, instruction.depth
         self._require_together(buf, w, instruction)
         access = self._access(buf, w.offsets)
-        const, r = self.evaluate(access.plan)
-        x, products = self._offset(access)
-        lane, rest, irregular = split_lane(x, products)
+        lane, _, irregular = split_lane(*self._offset(access))
         if irregular or lane not in (0, depth):
             raise ScheduleError(
                 f"{instruction.name}: lanes of {w.buffer} do not lie side by side",
@@ -100,16 +98,7 @@ class Instructions(Tiles):
             )
         lanes = st.width if lane else 1
         mask = st.mask if lanes > 1 else None
-        at: int | tuple[int, str]
-        if products or r.volatile:
-            p = self._address(buf, rest, products)
-            loads, at = buf.loads, (p.depth, p.text)
-        else:
-            place = r.place
-            if place is None:
-                place = r.place = self._place(buf, r.terms)
-            p = b.gep(self._pointer(buf, place, r.terms), const, dtype, local=True)
-            loads, at = place.loads, const
+        p, loads, at = self._first_lane(buf, access)
         if st.guards and not self.in_bounds(w.buffer, w.offsets):
             return self._guarded_words(buf, p, lanes, mask)
         key = (at, lanes, 0, "words") if mask is None else (at, lanes, mask.depth, f"words {mask.text}")

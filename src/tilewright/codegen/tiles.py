@@ -289,15 +289,7 @@ class Tiles(Accesses):
                 f"{instr}: the elements of {w.buffer} that it takes together do not lie together in memory",
                 hint=f"store {order}dimension {fast.dim} innermost (set_layout, cache)",
             )
-        access = self._access(buf, w.offsets)
-        if access.products:
-            p = self._address(buf, *self._offset(access))
-        else:
-            const, r = self.evaluate(access.plan)
-            place = r.place
-            if place is None:
-                place = r.place = self._place(buf, r.terms)
-            p = self.b.gep(self._pointer(buf, place, r.terms), const, buf.buffer.dtype, local=True)
+        p, _, _ = self._first_lane(buf, self._access(buf, w.offsets))
         return buf, p, step * buf.buffer.dtype.bytes or ROW_BYTES
 
     def _distances(self, buf: MemoryBuffer, w: Window, along: Along) -> list[int]:
