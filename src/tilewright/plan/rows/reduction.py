@@ -222,6 +222,9 @@ def schedule_lanes(
         s = _sum(s, choice, partial, around)
     results = choice.rows * prod(it.extent.as_int() for it in _columns_of(final, choice))
     together = last.name == final.name and choice.row is not None and results % MIN_JOINED == 0
+    # of a vector of results each has a register of its own: with fewer lanes than that they are not joined
+    vector = min(results, machine.target.lanes(program.buffer(final.writes[0]).dtype))
+    together = together and vector <= next(it for it in final.iters if it.kind == "red").extent.as_int()
     s = _join(s, final, around, together)
     if last.name != final.name:
         for loop in inner:

@@ -52,6 +52,14 @@ def test_products_of_few_columns(m, n, k):
     assert used(check(product(m, n, k), interpret=False))
 
 
+def test_more_results_in_a_vector_than_lanes_in_a_register():
+    """Sums along few elements are in short registers: a vector of results is not joined from these."""
+    x, w = t(2, 5, 11, 11, name="X"), t(11, 11, name="W")
+    b, c = lang.reduce_axis(5, "b"), lang.reduce_axis(11, "c")
+    y = lang.compute((11, 2), lambda i, j: lang.sum(x[j, b, c, i] * w[i, c], axis=[b, c]), name="Y")
+    assert used(check(lang.program([x, w], [y]), interpret=False))
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_threads_and_epilogue(threads, transposed):
