@@ -84,7 +84,7 @@ def tune_nest(
     Points of a tile in each loop are doubled and halved, from the rule's or from the order as written,
     whichever is faster, as long as that gains, in 8 to 512; at most so many ``trials`` within the ``budget``
     (``90s``, ``5m``, seconds). ``database`` is as in :func:`tilewright.tune`; nests that are compiled with it
-    then take their tiles from it.
+    then take their tiles from it. Ctrl-C ends the search like the budget does.
 
     Raises InputError for a nest that has no tiles, or in which data decide about loops or indices,
     TargetError for the target of another machine, and what :meth:`Nest.scheduled` does.
@@ -113,22 +113,25 @@ def tune_nest(
     best: NestPlan | None = None
     first = NestPlan(RULE.tiles * made.loops)
     batch = [first, NestPlan(())][:trials]
-    while batch and time.monotonic() < last:
-        plans = [None, *([best] if best else []), *batch]
-        told = _told(request, plans, ROUNDS, last - time.monotonic())
-        if not told:
-            break
-        took = {plan: min(times, default=inf) for plan, times in zip(plans, told, strict=True)}
-        found |= {plan: took[plan] for plan in batch}
-        fastest = min(took, key=lambda plan: took[plan])
-        if fastest == best and best is not None:
-            break
-        if fastest is None and best is not None:
-            best = None  # it was so by chance
-            break
-        best = fastest
-        near = best if best is not None and best.tiles else first
-        batch = [plan for plan in near.neighbours(made.loops) if plan not in found][: trials - len(found)]
+    try:
+        while batch and time.monotonic() < last:
+            plans = [None, *([best] if best else []), *batch]
+            told = _told(request, plans, ROUNDS, last - time.monotonic())
+            if not told:
+                break
+            took = {plan: min(times, default=inf) for plan, times in zip(plans, told, strict=True)}
+            found |= {plan: took[plan] for plan in batch}
+            fastest = min(took, key=lambda plan: took[plan])
+            if fastest == best and best is not None:
+                break
+            if fastest is None and best is not None:
+                best = None  # it was so by chance
+                break
+            best = fastest
+            near = best if best is not None and best.tiles else first
+            batch = [plan for plan in near.neighbours(made.loops) if plan not in found][: trials - len(found)]
+    except KeyboardInterrupt:
+        until = 0.0  # what was found is compared once more, and kept
     times = Comparison(inf, inf, faster=False, fresh=True)
     if best is not None:
         told = _told(request, [None, best], LAST_ROUNDS, max(LAST_SECONDS, until - time.monotonic()))

@@ -131,6 +131,11 @@ def test_a_search_asks_first_whether_its_output_has_a_folder(file, tmp_path, cap
     assert "its folder is not there" in capsys.readouterr().err
 
 
+def test_the_default_has_nothing_to_measure(file, capsys):
+    assert main(["schedule", file, *SIZES, "--budget", "5s"]) == 2
+    assert "--budget is for strategies that search" in capsys.readouterr().err
+
+
 def test_a_plan_that_is_no_text_is_refused(file, tmp_path, capsys):
     plan = tmp_path / "plan.json"
     plan.write_bytes(b"\xff\xfe{}")

@@ -54,6 +54,19 @@ def test_what_is_found_is_kept_and_used(tmp_path, monkeypatch):
     few = tune_nest(seidel(), SIZES, budget=30, trials=4, database=path)
     assert len(few.trials) <= 4
 
+    asked = []
+
+    def interrupted(request, plans, rounds, seconds):
+        asked.append(plans)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return told(request, plans, rounds, seconds)
+
+    monkeypatch.setattr(nest_tuning, "_told", interrupted)
+    kept = tune_nest(seidel(), SIZES, budget=30, database=path)
+    # the best of those found by then, compared with the default
+    assert kept.plan == min(kept.trials, key=kept.trials.get) and asked[3:] == [[None, kept.plan]]
+
     monkeypatch.setattr(nest_tuning, "_told", lambda *_: [])
     assert tune_nest(seidel(), SIZES, budget=30, database=path).plan is None
     assert seidel(records=path).scheduled(SIZES).notes[-1] == ORDER

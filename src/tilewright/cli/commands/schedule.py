@@ -90,6 +90,8 @@ def schedule(
     for written in (output, svg):
         check_output(written, program, *options.read)
     strategy = find_strategy(options.strategy)
+    if strategy is None and budget is not None:
+        raise click.UsageError("--budget is for strategies that search: the default decides by rules")
     fixed = _fixed(fix)
     if fixed:
         if not isinstance(strategy, BeamStrategy):
