@@ -322,9 +322,9 @@ def quantised(channels, zero_point=3, *, group=1):
 BYTES = FillBlocks(LANES, 0.5, sums_bytes=True)
 
 
-@pytest.mark.parametrize(("channels", "filled"), [(20, 32), (1, 16), (24, None), (32, None)])
+@pytest.mark.parametrize(("channels", "filled"), [(20, 32), (1, 16), (24, 32), (32, None)])
 def test_sums_of_bytes_by_instructions(channels, filled):
-    """Half blocks will do for them; what quantises the sums has the zeros too, what moves its result not.
+    """Half blocks take as long; what quantises the sums has the zeros too, what moves its result not.
 
     What one channel is combined with may be meant for all of them: there only the sums are filled.
     """
@@ -342,6 +342,30 @@ def test_sums_of_bytes_by_instructions(channels, filled):
 def test_sums_of_bytes_without_instructions_and_by_groups(step, group):
     graph = quantised(20, group=group)
     assert step(graph) is graph
+
+
+def test_half_blocks_of_bytes_that_are_as_fast_are_left():
+    graph = quantised(24)
+    assert FillBlocks(LANES, 1.0, sums_bytes=True)(graph) is graph
+
+
+@pytest.mark.parametrize(
+    ("channels", "window", "filled"), [(130, 3, 144), (130, 1, 144), (128, 3, None), (33, 4, None)]
+)
+def test_bytes_of_others_get_their_zeros_by_a_copy(channels, window, filled):
+    """But not where instructions sum taps."""
+    random = np.random.default_rng(5)
+    w = random.integers(-127, 128, (32, channels, window, window)).astype(np.int8)
+    nodes = [helper.make_node("ConvInteger", ["x", "w"], ["y"], auto_pad="SAME_UPPER")]
+    x = tensor("x", (1, channels, 9, 9), TensorProto.UINT8)
+    graph = import_onnx(model(nodes, [x], [tensor("y", (None,) * 4, TensorProto.INT32)], {"w": w}))
+    changed = BYTES(graph)
+    changed.check()
+    assert [node.op for node in changed.nodes] == [*(["Pad"] if filled else []), "ConvInteger"]
+    assert sizes(changed) == ({"x": filled} if filled else {})
+    feeds = {"x": random.integers(0, 256, (1, channels, 9, 9)).astype(np.uint8)}
+    made, want = (evaluate_graph(g, feeds)["y"] for g in (changed, graph))
+    np.testing.assert_array_equal(made, want)
 
 
 def test_compiled_sums_of_bytes():

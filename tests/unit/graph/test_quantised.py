@@ -122,3 +122,28 @@ def test_values_that_others_read_are_not_scaled(returned):
         evaluate_graph(folded, {"x": x}).values(), evaluate_graph(graph, {"x": x}).values(), strict=True
     ):
         np.testing.assert_array_equal(made, want)
+
+
+@pytest.mark.parametrize(
+    ("channels", "window", "along"), [(130, 3, True), (130, 1, True), (3, 3, False), (33, 3, False)]
+)
+def test_groups_are_taken_where_fewer_zeros_fill_them(channels, window, along):
+    """Along channels, up to blocks of 16, or along the last taps, up to fours."""
+    random = np.random.default_rng(7)
+    constants = {
+        "s": np.float32(0.1), "z": np.uint8(7), "ws": np.float32(0.01), "wz": np.int8(0),
+        "w": random.integers(-127, 128, (8, channels, window, window)).astype(np.int8),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["v"]),
+        helper.make_node("Conv", ["d", "v"], ["y"], pads=[window // 2] * 4),
+    ]
+    x = tensor("x", (1, channels, 6, 7), TensorProto.UINT8)
+    graph = import_onnx(model(nodes, [x], [tensor("y", (1, 8, 6, 7))], constants))
+    changed = simplify(graph, INTEGER_PASSES)
+    (product,) = (node for node in changed.nodes if node.op == "ConvInteger")
+    assert changed.constants[product.inputs[1]].shape[3] == (window if along else 4)
+    feeds = {"x": random.integers(0, 256, (1, channels, 6, 7)).astype(np.uint8)}
+    made, want = (evaluate_graph(g, feeds)["y"] for g in (changed, graph))
+    np.testing.assert_allclose(made, want, rtol=1e-5, atol=1e-4 * np.abs(want).max())

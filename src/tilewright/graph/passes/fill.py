@@ -10,7 +10,8 @@ by half vectors, and those that fill none as plain values: at about half of the 
 Sums of bytes that fill none are without the instructions that sum bytes, and make what they read lie plain
 for all other readers.
 What makes such channels is a convolution; between it and the convolutions that sum over them they pass
-through operators that treat each channel alone. Whatever else reads them gets them without the zeros.
+through operators that treat each channel alone. Whatever else reads them gets them without the zeros. Where
+instructions sum bytes, what something else makes gets its zeros by a copy.
 Channels of zeros must stay finite on the way, or weights of zero would make them NaN: only operators that map
 all finite numbers to finite ones let them pass. An infinite input of the first convolution does not.
 """
@@ -26,7 +27,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from tilewright.graph.model import Graph, Node
-from tilewright.graph.passes.nodes import emit_slice
+from tilewright.graph.passes.nodes import emit_slice, emit_zeros_after
 from tilewright.graph.rewrite import Rewriter
 
 #: What is added to the name of a value that got channels of zeros.
@@ -46,8 +47,8 @@ OF_A_COPY: Final = 100_000
 OF_PLAIN_BYTES: Final = 0.05
 
 #: Bytes that the instructions sum into one result, and the part of the peak for channels that are no multiple
-#: of it (Zen 4, 3x3, 130 to 130: 0.37 element by element, 0.53 along taps).
-BYTES_TOGETHER, OF_OTHER_TERMS = 4, 0.4
+#: of it, element by element and along taps (Zen 4, 3x3, 130 to 130: 0.37 and 0.53).
+BYTES_TOGETHER, OF_OTHER_TERMS, OF_TAPS = 4, 0.4, 0.53
 
 #: Operators of one operand that map every finite number to one: no exponentials, no roots.
 _UNARY: Final = frozenset(
@@ -72,7 +73,7 @@ class FillBlocks:
     """Fill channels of values up to blocks of ``lanes``; half vectors reach ``of_half`` of the peak.
 
     ``winograd`` says whether convolutions may be done by Winograd's method, ``sums_bytes`` whether
-    instructions sum bytes: these have results in blocks only, half ones do.
+    instructions sum bytes: these have results in blocks, whole or half, only.
     """
 
     lanes: int
@@ -99,23 +100,28 @@ class FillBlocks:
 
     def rate(self, channels: int, of_bytes: bool = False) -> float:
         """The part of the peak at which so many channels are computed, from numbers or ``of_bytes``."""
-        if of_bytes:
-            slow = self.sums_bytes and channels % (self.lanes // 2) != 0
-            return OF_PLAIN_BYTES if slow else 1.0
+        if of_bytes and not self.sums_bytes:
+            return 1.0
+        if of_bytes and channels % (self.lanes // 2):
+            return OF_PLAIN_BYTES
         if channels % self.lanes == 0:
             return 1.0
         return self.of_half if channels % (self.lanes // 2) == 0 else OF_PLAIN
 
-    def rate_of_terms(self, channels: int) -> float:
+    def rate_of_terms(self, channels: int, *, in_taps: bool) -> float:
         """The part of the peak at which bytes of so many channels are summed, four by an instruction."""
-        return OF_OTHER_TERMS if self.sums_bytes and channels % BYTES_TOGETHER else 1.0
+        if not self.sums_bytes or channels % BYTES_TOGETHER == 0:
+            return 1.0
+        return OF_TAPS if in_taps else OF_OTHER_TERMS
 
     def _fits(self, graph: Graph, together: frozenset[str], touching: Collection[_Links]) -> bool:
         """Whether values of the same channels, all made by operators of this file, can be filled."""
         (channels, *others) = {graph.types[value].sizes[1] for value in together}
         more = self.filled(channels) - channels
-        made = {found.output for found in touching}
-        return not others and more > 0 and together <= made and not any(more % f.step for f in touching)
+        # not worth a copy where taps are summed
+        of_bytes = [f for f in touching if f.summed in together and _is_of_bytes(graph, f) and not f.in_taps]
+        fits = (self.sums_bytes and of_bytes) or together <= {found.output for found in touching}
+        return not others and more > 0 and bool(fits) and not any(more % f.step for f in touching)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +134,17 @@ class _Costs:
 
     def of(self, together: frozenset[str], touching: Iterable[_Links], filled: Set[str]) -> float:
         """What depends on whether the values ``together`` are filled."""
-        return sum(self._made(found, filled) for found in touching) + sum(
-            self.graph.types[value].elements * OF_AN_ELEMENT + OF_A_COPY
+        copied = [
+            value
             for value in together & filled
-            if _is_cropped(self.graph, self.links, value)
+            for copies in (
+                _is_cropped(self.graph, self.links, value),
+                value not in {f.output for f in touching},
+            )
+            if copies
+        ]
+        return sum(self._made(found, filled) for found in touching) + sum(
+            self.graph.types[value].elements * OF_AN_ELEMENT + OF_A_COPY for value in copied
         )
 
     def _made(self, found: _Links, filled: Set[str]) -> float:
@@ -144,10 +157,10 @@ class _Costs:
             self.fill.filled(size) if value in filled else size
             for value, size in zip(axes, before, strict=True)
         ]
-        of_bytes = self.graph.types[found.output].dtype == "i32"
+        of_bytes = _is_of_bytes(self.graph, found)
         rate = self.fill.rate(channels[-1], of_bytes)
         if of_bytes:
-            rate *= self.fill.rate_of_terms(channels[0])
+            rate *= self.fill.rate_of_terms(channels[0], in_taps=found.in_taps)
         whole = all(self.fill.filled(size) == size >= WINOGRAD_CHANNELS for size in channels)
         if whole and found.winograd and self.fill.winograd:
             rate = OF_WINOGRAD
@@ -184,6 +197,7 @@ class _Links:
 
     Those of ``joined`` are the same, and come ``step`` at a time; over those of ``summed`` it sums, and it
     makes those of ``result``. ``output`` is one of these; ``products`` are what it computes, as things are.
+    ``in_taps`` says that bytes can be summed along taps, too, by an instruction.
     """
 
     output: str
@@ -194,6 +208,7 @@ class _Links:
     step: int = 1
     products: float = 0.0
     winograd: bool = False
+    in_taps: bool = False
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -251,7 +266,8 @@ def _integer_convolution(graph: Graph, node: Node) -> _Links | None:
         return None
     shape = graph.constants[node.inputs[1]].shape
     products = float(graph.types[y].elements * prod(shape[1:]))
-    return _Links(y, summed=x, result=y, pads=(_Pad(1, 0, y), _Pad(1, 1, x)), products=products)
+    pads, in_taps = (_Pad(1, 0, y), _Pad(1, 1, x)), shape[-1] % BYTES_TOGETHER == 0
+    return _Links(y, summed=x, result=y, pads=pads, products=products, in_taps=in_taps)
 
 
 def _quantisation(graph: Graph, node: Node) -> _Links | None:
@@ -367,6 +383,10 @@ def _components(links: Collection[_Links]) -> Iterator[tuple[frozenset[str], lis
         yield frozenset(together), naming[at]
 
 
+def _is_of_bytes(graph: Graph, found: _Links) -> bool:
+    return graph.types[found.output].dtype == "i32"
+
+
 def _is_cropped(graph: Graph, links: Mapping[int, _Links], value: str) -> bool:
     """Whether something reads a value's channels as they were."""
     readers = graph.consumers(value)
@@ -387,11 +407,18 @@ class _Filling:
         """The new graph."""
         rewriter = Rewriter(self.graph)
         names = {value: rewriter.fresh(value + FILLED) for value in self.filled}
+        made = {found.output for found in self.links.values()}
+        copied: set[str] = set()
         for node in self.graph.nodes:
             found = self.links.get(id(node))
             if found is None or not any(value in self.filled for value in found.values):
                 rewriter.keep(node)
                 continue
+            for value in found.values:
+                if value in self.filled and value not in made and value not in copied:
+                    more = self.filled[value] - self.graph.types[value].sizes[1]
+                    emit_zeros_after(rewriter, value, 1, more, names[value], node)
+                    copied.add(value)
             self._fill(rewriter, node, found, names)
             output = found.output
             if output in self.filled and _is_cropped(self.graph, self.links, output):

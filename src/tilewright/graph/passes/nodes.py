@@ -1,4 +1,4 @@
-"""Nodes that passes make: reshapes and slices to known sizes."""
+"""Nodes that passes make: reshapes, slices and pads to known sizes."""
 
 from __future__ import annotations
 
@@ -33,3 +33,13 @@ def emit_slice(
     shape = (*type_.sizes[:axis], count, *type_.sizes[axis + 1 :])
     cut = replace(of, op="Slice", inputs=(value, *bounds), outputs=(output,), attributes={}, version=_VERSION)
     rewriter.emit(cut, [replace(type_, shape=shape)])
+
+
+def emit_zeros_after(rewriter: Rewriter, value: str, axis: int, count: int, output: str, of: Node) -> None:
+    """Add a Pad that puts ``count`` zeros behind ``value`` along ``axis`` as ``output``; as `emit_slice`."""
+    type_ = rewriter.types[value]
+    after = [count if n == axis else 0 for n in range(type_.rank)]
+    amounts = rewriter.constant(np.array([0] * type_.rank + after), f"{output}.pads")
+    shape = (*type_.sizes[:axis], type_.sizes[axis] + count, *type_.sizes[axis + 1 :])
+    pad = replace(of, op="Pad", inputs=(value, amounts), outputs=(output,), attributes={}, version=_VERSION)
+    rewriter.emit(pad, [replace(type_, shape=shape)])

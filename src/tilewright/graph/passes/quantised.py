@@ -25,6 +25,9 @@ from tilewright.graph.rewrite import Rewriter
 
 #: Neighbours along the reduction that instructions for products of bytes take together.
 GROUP: Final = 4
+#: Channels of the longest blocks of layouts, and how many times as many products zeros after them may make.
+BLOCK: Final = 16
+MOST_FILLED: Final = 1.3
 #: Sums of more products than this could exceed 31 bits.
 MOST_PRODUCTS: Final = (1 << 31) // (255 * 128) - 1
 _SIGNED_TO_UNSIGNED: Final = 128
@@ -177,7 +180,19 @@ def _in_groups(node: Node, shape: tuple[int, ...]) -> bool:
     """Whether instructions can take the products in groups: along the depth, or along the last taps."""
     if node.op != "Conv":
         return shape[_output_axis(node, shape) == 0] % GROUP == 0
-    return _is_depthwise(node, shape) or shape[1] % GROUP == 0 or grouped_taps(node, shape, GROUP) is not None
+    return _along_channels(node, shape) or grouped_taps(node, shape, GROUP) is not None
+
+
+def _along_channels(node: Node, shape: tuple[int, ...]) -> bool:
+    """Whether a convolution's products are taken in groups along channels, if these get zeros after them.
+
+    They do where that, up to blocks of a layout, makes fewer products than zeros after the taps.
+    """
+    if _is_depthwise(node, shape) or shape[1] % GROUP == 0:
+        return True
+    taps = grouped_taps(node, shape, GROUP)
+    most = MOST_FILLED if taps is None else taps / shape[-1]
+    return -(-shape[1] // BLOCK) * BLOCK < most * shape[1]
 
 
 def _is_depthwise(node: Node, shape: tuple[int, ...]) -> bool:
@@ -237,7 +252,7 @@ def _emit(rewriter: Rewriter, node: Node, x: _Operand, w: _Operand, weights: Arr
         return w.value if weights is graph.constants[w.value] else rewriter.constant(weights, w.value)
 
     total = rewriter.fresh(f"{output}.integers")
-    if node.op == "Conv" and not _is_depthwise(node, weights.shape) and weights.shape[1] % GROUP:
+    if node.op == "Conv" and not _along_channels(node, weights.shape):
         fill = np.array(int(x.zero[0]), np.uint8)
         product = by_taps(
             rewriter, node, (activation, TensorType("u8", graph.types[x.value].shape)), weights, fill, GROUP

@@ -1,4 +1,4 @@
-"""Operands with their padding stored, where instructions for whole matrices then do a contraction."""
+"""Operands stored with their padding, what is summed innermost, where instructions then do contractions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from typing import Final
 
 from tilewright.analysis import Contraction
 from tilewright.cost import Machine, bandwidth
-from tilewright.ir import Stage
-from tilewright.plan.contraction.instructions import matrix_instruction, matrix_runs, select_instruction
+from tilewright.ir import I32, Stage
+from tilewright.plan.contraction.instructions import (
+    has_instructions,
+    matrix_instruction,
+    matrix_runs,
+    select_instruction,
+)
 from tilewright.plan.contraction.matrix_tiles import RESULTS, matrix_axes, products_cost
 from tilewright.plan.contraction.precision import contraction_of, round_weights
 from tilewright.plan.fallback import fell_back
@@ -24,10 +29,13 @@ MARGIN: Final = 1.03
 def pad_for_matrices(s: Schedule, target: Target, constants: Collection[str]) -> Schedule:
     """Store operands of guarded contractions with zeros around them, what is summed up innermost.
 
+    So are those that have an instruction, but for the order in which they lie: pictures of bytes as a user
+    gives them, channel by channel.
+
     Rows of a matrix cannot be left out one by one where a tap meets the padding. Where lines do not fill the
     rows of matrices, or not of two by two of them, they are computed as one line if that is cheaper.
     """
-    if not target.tiles:
+    if not target.contractions:
         return s
     for stage in s.require_program().stages:
         s = store_for_matrices(s, stage.name, target, constants)
@@ -42,9 +50,12 @@ def store_for_matrices(
     c = contraction_of(now, stage, target)
     if c is None or c.b is None:
         return s
-    lines = _short_lines(c, target)
+    lines = _short_lines(c, target) if target.tiles else None
     place = _place(now.stage(stage), c, target)
-    if place is None or not (c.guard or lines or always):
+    # as its operand lies no instruction takes it: a copy pays where each element meets many columns
+    lacks = c.extent(c.vector) >= target.lanes(I32) and has_instructions(c, target)
+    lacks = lacks and select_instruction(c, target) is None
+    if place is None or not (c.guard or lines or always or lacks):
         return s
     try:
         padded = s.pad_operand(stage, *place)
@@ -55,10 +66,10 @@ def store_for_matrices(
             made = made.flatten_rows(stage, *lines, f"{stage}_lines")
     except ScheduleError as error:
         return fell_back(s, f"stage {stage} reads its operand as it is", error)
-    for candidate in dict.fromkeys((made, padded if c.guard or always else made)):
+    for candidate in dict.fromkeys((made, padded if c.guard or always or lacks else made)):
         then = contraction_of(round_weights(candidate, target, constants).require_program(), stage, target)
         use = None if then is None else select_instruction(then, target)
-        if use is not None and use.tile is not None:
+        if use is not None and (use.tile is not None or lacks):
             return candidate
     return s
 

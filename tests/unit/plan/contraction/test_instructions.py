@@ -180,6 +180,35 @@ def test_operands_given_at_run_time_are_packed(target, left, right, how):
         np.testing.assert_array_equal(Native(s.func)(given)["C"], wanted)
 
 
+@pytest.mark.parametrize("target", [TILED, X86_AVX512], ids=["tiles", "lanes"])
+@pytest.mark.parametrize("window", [1, 3])
+def test_pictures_of_bytes_channel_by_channel_are_stored_for_instructions(target, window):
+    X = lang.placeholder((1, 40, 20, 24), "u8", name="X")
+    W = lang.placeholder((32, 40, window, window), "i8", name="W")
+    k, y, x = (lang.reduce_axis(n, name) for n, name in ((40, "k"), (window, "y"), (window, "x")))
+
+    def term(i, j, c):
+        return lang.cast(X[0, k, i + y, j + x], "i32") * lang.cast(W[c, k, y, x], "i32")
+
+    shape = (21 - window, 25 - window, 32)
+    C = lang.compute(shape, lambda i, j, c: lang.sum(term(i, j, c), axis=[k, y, x]), name="C")
+    program = lang.program([X, W], [C])
+    a, b = program.inputs
+    program = replace(program, inputs=(a, b.with_(scope=CONST)))
+    s = default_schedule(program, Machine(target, 2), constants=("W",))
+    assert any(f"{row.name}(" in str(s) for row in target.contractions)
+    assert any(name.startswith("C_padded") for name in s.blocks())
+    rng = np.random.default_rng(6)
+    given = {
+        "X": rng.integers(0, 256, (1, 40, 20, 24), np.uint8),
+        "W": rng.integers(-128, 128, (32, 40, window, window), np.int8),
+    }
+    wanted = lang.evaluate(program, list(given.values()))["C"]
+    given["W"] = pack(given["W"], s.func.buffer("W"))
+    if target.features <= HOST.features:
+        np.testing.assert_array_equal(Native(s.func)(given)["C"], wanted)
+
+
 def test_few_products_are_not_worth_packing():
     planned = plan_unit(integers("u8", "i8", 1, 64, 64, "plain"), Machine(TILED, 1))
     assert all(getattr(nest.plan, "instruction", None) is None for nest in planned.plan.nests)
