@@ -245,6 +245,8 @@ def schedule_rows(s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule
     prefix = root
     outer = list(s.loops(root)[:depth])
     rows, row = f"{prefix}_rows", f"{prefix}_row"
+    if not s.loops(root):
+        raise ScheduleError(f"{root} is one element, which no block has a loop for")
     # the one row of a program without rows: a loop of one iteration around it
     loop = outer.pop() if outer else s.loops(root)[0]
     s = s.split(loop, plan.rows if depth else s.loop(loop).extent.as_int(), names=[rows, row])

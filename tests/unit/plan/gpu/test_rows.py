@@ -177,3 +177,16 @@ def test_kernels_that_read_what_they_write_promise_nothing_of_their_pointers():
     assert "__restrict__" not in source.text
     if HAVE_NVRTC:
         assert "ld.global.nc" not in compile_cuda(source.text, "sm_90").ptx
+
+
+@pytest.mark.parametrize("target", [A100, POCL], ids=["a100", "pocl"])
+@pytest.mark.parametrize("shape", [(1024, 1024), (300, 70)])
+def test_the_mean_of_a_whole_tensor(target, shape):
+    """Its last stage is one element: it has no loop that a block could be given."""
+    x = lang.placeholder(shape, name="X")
+    i, j = (lang.reduce_axis(n, name) for n, name in zip(shape, "ij", strict=True))
+    total = lang.compute((), lambda: lang.sum(x[i, j], (i, j)), name="T")
+    program = lang.program([x], [lang.compute((), lambda: total[()] / float(shape[0] * shape[1]), name="Y")])
+    given = {"X": RNG.uniform(1, 2, shape).astype(np.float32)}
+    got = on_device(plan_unit(program, Machine(target, 1)).schedule.func, "c")(given)["Y"]
+    assert_close(got, given["X"].mean(dtype=np.float64).astype(np.float32), terms=shape[0] * shape[1])
