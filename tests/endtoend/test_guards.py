@@ -15,10 +15,10 @@ import numpy as np
 import tilewright
 from tilewright.frontend import zoo
 from tilewright.runtime import ALIGNMENT, ExecutionPlan, guarded_array, native
+from tilewright.plan import threads
 from tilewright.plan.contraction import sharing as contraction
-from tilewright.plan.rows import nest as rows
 
-contraction.MIN_PARALLEL_PRODUCTS = rows.MIN_PARALLEL_ELEMENTS = 0
+contraction.MIN_PARALLEL_PRODUCTS = threads.MIN_PARALLEL_ELEMENTS = 0
 
 def guarded(array, at_end, align=None):
     made = guarded_array(array.shape, array.dtype, at_end=at_end, align=align)

@@ -182,20 +182,27 @@ def _algorithm(schedule: Schedule, program: Program, instructions: tuple[str, ..
 
 
 def _chain(schedule: Schedule) -> str:
-    """The contractions of a chain, and what of them is computed at a time; empty for other schedules."""
-    rows = parts = None
-    for step in schedule.trace.steps:
-        names = dict(step.kwargs).get("names") if step.primitive == "split" else None
-        if isinstance(names, tuple) and "band" in names:
-            rows = step.args[1]
-        elif step.primitive == "rfactor":
-            parts = step.args[2]
+    """The contractions of a chain, and what of them is computed at a time; empty for other schedules.
+
+    In bands several contractions share one nest, and nothing between them is reduced along rows.
+    """
     source = schedule.source
-    if rows is None or not isinstance(source, Program):
+    if not isinstance(source, Program):
         return ""
-    each = [_kind(source, stage, written=True) for stage in source.stages]
-    steps = " > ".join(kind.removeprefix("direct, ") for kind in each if kind not in _MINOR)
-    return f"{steps} in bands of {rows}" if parts is None else f"{steps} in parts of {parts} channels"
+    kinds = {stage.name: _kind(source, stage, written=True) for stage in source.stages}
+    nests = [{at.node.stage for at in blocks(nest)} for nest in _nests(schedule.func.body)]
+    parts = next((step.args[2] for step in schedule.trace.steps if step.primitive == "rfactor"), None)
+    suffix = "" if parts is None else "_part"
+    works = [name for name, kind in kinds.items() if kind not in _MINOR]
+    last = works[-1] + suffix if works else ""
+    if len(works) < 2 or "reduction" in kinds.values() or not nests or not {*works[:-1], last} <= nests[0]:
+        return ""
+    steps = " > ".join(kinds[name].removeprefix("direct, ") for name in works)
+    if parts is not None:
+        return f"{steps} in parts of {parts} channels"
+    split = next(step for step in schedule.trace.steps if step.primitive == "split")
+    factors = split.args[1] if isinstance(split.args[1], tuple) else (split.args[1],)
+    return f"{steps} in bands of {math.prod(n for n in factors if isinstance(n, int))}"
 
 
 def _reads_rows_again(stages: list[Stage]) -> bool:
@@ -271,7 +278,7 @@ def _register_tile(schedule: Schedule, program: Program) -> tuple[int, int] | No
         if at.node.buffer.scope == REGISTER
     }
     for name, stage in made.items():
-        held = accumulators.get(name) or accumulators.get(f"{stage.name}_acc")
+        held = accumulators.get(name) or accumulators.get(f"{stage.name}_register")
         c = _roles(program, stage)
         if held is None or c is None or not all(e.is_const for e in held.physical_shape):
             continue

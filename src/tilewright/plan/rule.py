@@ -9,11 +9,13 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
+from tilewright import tiling
 from tilewright.cost import Machine, Node
 from tilewright.ir import Program
 from tilewright.plan.space import Space
 from tilewright.plan.trees import Bodies
 from tilewright.schedule import Schedule
+from tilewright.support import InternalError
 
 ProblemT = TypeVar("ProblemT")
 PlanT = TypeVar("PlanT")
@@ -69,9 +71,16 @@ class Rule(ABC, Generic[ProblemT, PlanT]):
     def default(self, problem: ProblemT) -> PlanT:
         """The plan that is taken unless a search finds a better one."""
 
-    @abstractmethod
+    def trees(self, problem: ProblemT, plan: PlanT) -> tuple[tiling.Nest, ...]:
+        """The trees that say what a plan decides, in the order of their nests.
+
+        Raises ScheduleError where the plan cannot be written down for this problem.
+        """
+        raise InternalError(f"the rule {self.name} makes no trees")
+
     def build(self, s: Schedule, problem: ProblemT, plan: PlanT) -> Schedule:
         """Carry out a plan. Raises ScheduleError where a step is refused."""
+        return tiling.apply(s, self.trees(problem, plan))
 
     def seconds(self, problem: ProblemT, plan: PlanT) -> float | None:
         """What the rule's own model says of a plan; ``None`` where the loops that it becomes are priced."""

@@ -9,9 +9,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from tilewright.cost import Access, Node, Place, Term, Work, access, loop, operations_of, terms_of
 from tilewright.ir import Atom, Index, Program, Stage, Store, condition_of, loads, stmt_loads
+from tilewright.plan.threads import is_balanced
 
-#: Parallel iterations for each thread from which on a remainder does not matter.
-BALANCED_ITERATIONS: Final = 16
 _NOTHING: Final[Mapping[str, frozenset[str]]] = MappingProxyType({})
 
 
@@ -354,8 +353,3 @@ def around(loops: Sequence[tuple[str, int, str]], body: Sequence[Node]) -> tuple
     for name, extent, kind in reversed(loops):
         out = loop(name, extent, kind, out)
     return out
-
-
-def is_balanced(iterations: int, threads: int) -> bool:
-    """Whether threads have about as many of parallel iterations each."""
-    return iterations % threads == 0 or iterations >= BALANCED_ITERATIONS * threads

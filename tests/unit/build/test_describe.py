@@ -172,7 +172,7 @@ def test_rules_that_give_way_are_told(monkeypatch):
     def none(*args, **kwargs):
         raise ScheduleError("not today")
 
-    monkeypatch.setattr(default, "schedule_contraction", none)
+    monkeypatch.setattr(default, "tiles_nests", none)
     found = described(program)
     assert found.fallbacks == ("stage Y by a simpler rule: not today",)
     assert found.as_data()["fallbacks"] == list(found.fallbacks)

@@ -163,7 +163,7 @@ def test_explain_tells_of_rules_that_give_way(call, path, monkeypatch):
         raise ScheduleError("not today")
 
     assert "fell back" not in call("explain", path)[1]
-    monkeypatch.setattr(default, "schedule_contraction", none)
+    monkeypatch.setattr(default, "tiles_nests", none)
     # defaults that are kept were made by the rule as it was
     monkeypatch.setattr(search, "_default", search._default.__wrapped__)
     status, out, _ = call("explain", path)

@@ -5,8 +5,8 @@ import pytest
 
 from tilewright import lang
 from tilewright.ir import run_function
-from tilewright.plan.contraction.boundary_tiles import cut_borders
 from tilewright.schedule import Schedule
+from tilewright.tiling.borders import cut_borders
 
 
 def windowed(size, taps, pad, step=1, rows=4):

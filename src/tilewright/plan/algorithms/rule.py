@@ -10,10 +10,10 @@ from typing import ClassVar
 from tilewright.ir import Stage
 from tilewright.lang import ProductMatch, WinogradMatch
 from tilewright.plan.algorithms.choice import WinogradPlan
-from tilewright.plan.algorithms.strassen import StrassenChoice, StrassenPlan, schedule_strassen
-from tilewright.plan.algorithms.winograd import schedule_winograd
+from tilewright.plan.algorithms.strassen import StrassenChoice, StrassenPlan, strassen_nest
+from tilewright.plan.algorithms.winograd import winograd_nest
 from tilewright.plan.rule import Context, Rule
-from tilewright.schedule import Schedule
+from tilewright.tiling import Nest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,11 +41,11 @@ class WinogradRule(Rule[AlgorithmProblem, WinogradPlan]):
         assert isinstance(found, WinogradPlan)
         return found
 
-    def build(self, s: Schedule, problem: AlgorithmProblem, plan: WinogradPlan) -> Schedule:
+    def trees(self, problem: AlgorithmProblem, plan: WinogradPlan) -> tuple[Nest, ...]:
         """The transforms and products of a block, one after the other."""
         assert isinstance(problem.match, WinogradMatch)
-        machine = problem.context.machine
-        return schedule_winograd(s, problem.match, plan.m, plan.blocks, problem.last, machine)
+        c = problem.context
+        return (winograd_nest(c.program, problem.match, plan.m, plan.blocks, problem.last, c.machine),)
 
 
 class StrassenRule(Rule[AlgorithmProblem, StrassenPlan]):
@@ -64,12 +64,11 @@ class StrassenRule(Rule[AlgorithmProblem, StrassenPlan]):
         assert isinstance(found, StrassenPlan)
         return found
 
-    def build(self, s: Schedule, problem: AlgorithmProblem, plan: StrassenPlan) -> Schedule:
+    def trees(self, problem: AlgorithmProblem, plan: StrassenPlan) -> tuple[Nest, ...]:
         """The sums, the products, and the result."""
         assert isinstance(problem.match, ProductMatch)
-        machine = problem.context.machine
         choice = StrassenChoice(problem.match, plan.rows, plan.vectors, plan.lanes, plan.height)
-        return schedule_strassen(s, choice, problem.last, machine)
+        return (strassen_nest(problem.context.program, choice, problem.last, problem.context.machine),)
 
 
 def _match(context: Context, root: str, kind: type) -> AlgorithmProblem | None:

@@ -27,11 +27,12 @@ from typing import Final
 from tilewright.cost import KEPT_SHARE, Machine, reloaded_rows
 from tilewright.ir import F32, Program, Stage
 from tilewright.lang import ProductMatch, match_product
-from tilewright.plan.contraction.microkernel import MAX_FMAS_PER_TURN, MAX_STEPS_PER_TURN, loops_below
+from tilewright.plan.contraction.microkernel import MAX_FMAS_PER_TURN, MAX_STEPS_PER_TURN
 from tilewright.plan.contraction.register_tiling import MAX_ROWS, RegisterTile, register_tile
 from tilewright.plan.contraction.sharing import sharing
 from tilewright.schedule import Schedule
 from tilewright.target import Target
+from tilewright.tiling import Body, Cut, Leaf, Nest, Place, Step, chain, expanded, sequence, together
 
 #: Products of quarters, instead of eight.
 PRODUCTS: Final = 7
@@ -216,59 +217,50 @@ def _pays(choice: StrassenChoice, cycles: float, machine: Machine) -> bool:
     return cycles * MARGIN < direct + tiles * TILE_CYCLES
 
 
-def schedule_strassen(s: Schedule, choice: StrassenChoice, last: Stage, machine: Machine) -> Schedule:
-    """Schedule the stages of a product whose result ``last`` consumes point by point, if it is not its own.
+def strassen_nest(program: Program, choice: StrassenChoice, last: Stage, machine: Machine) -> Nest:
+    """The nest of a product whose result ``last`` consumes point by point, if it is not its own.
 
-    Raises ScheduleError where a primitive refuses.
+    Rows of both halves are computed together: the digits of rows and columns stand out of their order.
     """
     match, width = choice.match, choice.width
     sums, *products, result = choice.stages
     machine = sharing(match.stage, machine)
-    s = s.set_layout(choice.weights, (f"d2//{width}", "d0", "d1", f"d2%{width}"))
-    names = [it.name for it in match.stage.iters if it.kind == "par"]
-    loops = dict(zip(names, s.loops(last.name), strict=True))
-    single = [loop for name, loop in loops.items() if name not in (match.m, match.n, *match.outer)]
-    half, pairs = match.extent(match.m) // 2, choice.pairs
-    if choice.height:
-        s = s.split(loops[match.m], [2, choice.height], names=["share", "half", "row"])
-        s = s.split(loops[match.n], [2, width], names=["pair", "side", "lane"])
-    else:
-        s = s.split(loops[match.m], [half], names=["half", "row"])
-        s = s.split(
-            loops[match.n], [pairs // machine.threads, 2, width], names=["share", "pair", "side", "lane"]
-        )
-    outer = [loops[axis] for axis in match.outer]
-    s = s.reorder(*outer, "share", "pair", "row", *single, "half", "side", "lane")
-    share = "share"
-    for loop in reversed(outer):
-        s, share = s.fuse(loop, share, names=[f"{loop}_share"]), f"{loop}_share"
+    pars = [it.name for it in match.stage.iters if it.kind == "par"]
+    axis = dict(zip(pars, [it.name for it in last.iters], strict=True))
+    m, n = axis[match.m], axis[match.n]
+    outer = [Step(axis[a], 1) for a in match.outer]
+    single = [a for name, a in axis.items() if name not in (match.m, match.n, *match.outer)]
+    half, own = match.extent(match.m) // 2, choice.pairs // machine.threads
+    share = Step(m, 2 * choice.height) if choice.height else Step(n, own * 2 * width)
+    lane: Body = chain([Step(n, 1, "vector")], Leaf(last.name))
     if last.name != result:
-        s = s.compute_at(result, "side").set_scope(match.stage.writes[0], "register")
-        *around, lane = loops_below(s, result, "side")
-        for loop in around:
-            s = s.unroll(loop)
-        s = s.vectorize(lane)
-    for name in reversed(products):
-        s = _product(s.compute_at(name, "pair"), name, choice, machine.target)
-    for loop in (*single, "half", "side"):
-        s = s.unroll(loop)
-    s = s.vectorize("lane").annotate("pair", "prefetch", f"{choice.weights}@spread")
-    s = s.compute_at(sums, share)
-    number, *single, row, k = loops_below(s, sums, share)
-    s = s.split(k, choice.lanes, names=["vector", "element"])
-    s = s.reorder(*single, row, "vector", number, "element").unroll(number).vectorize("element")
-    if machine.threads > 1:
-        s = s.parallel(share)
-    return s.partition("pair", -1) if match.extent(match.n) % (2 * width) else s
+        made = expanded([it.name for it in program.stage(result).iters], Leaf(result))
+        lane = sequence(Place(result, "make", "register", made), lane)
+    rest = [Step(m, 1), *(Step(a, 1, "unroll") for a in single), Step(m, choice.height or half, "unroll")]
+    body = sequence(
+        *(_product(program, name, choice, machine.target) for name in products),
+        chain([*rest, Step(n, width, "unroll")], lane),
+    )
+    pair = Step(n, 2 * width, hints={"prefetch": f"{choice.weights}@spread"})
+    body = chain([pair], body)
+    if match.extent(match.n) % (2 * width):
+        count = -(-match.extent(match.n) // (2 * width)) if choice.height else own
+        body = Cut(n, ((count - 1) * 2 * width,), (body, body)) if count > 1 else body
+    number, *ones, row, k = [it.name for it in program.stage(sums).iters]
+    added = [
+        *(Step(a, 1) for a in (*ones, row)),
+        Step(k, choice.lanes),
+        Step(number, 1, "unroll"),
+        Step(k, 1, "vector"),
+    ]
+    body = sequence(Place(sums, "make", "local", chain(added, Leaf(sums))), body)
+    level = together([*outer, share], body, "parallel" if machine.threads > 1 else "serial")
+    panels = (f"d2//{width}", "d0", "d1", f"d2%{width}")
+    return Nest(last.name, level, ((choice.weights, panels),))
 
 
-def _product(s: Schedule, name: str, choice: StrassenChoice, target: Target) -> Schedule:
+def _product(program: Program, name: str, choice: StrassenChoice, target: Target) -> Place:
     """One product of quarters for a pair of panels, tile by tile in registers."""
-    *_, row, lane, k = loops_below(s, name, "pair")
-    tile, inner, out = f"{row}_tile", f"{row}_in", f"{name}_acc"
-    s = s.split(row, choice.rows, names=[tile, inner])
-    s = s.cache(name, at=tile, scope="register", mode="write", name=out)
-    s = s.reorder(k, inner, lane).decompose_init(name, k)
     fmas = choice.rows * choice.vectors
     steps = choice.match.extent(choice.match.k) // 2
     turn = next(
@@ -276,10 +268,13 @@ def _product(s: Schedule, name: str, choice: StrassenChoice, target: Target) -> 
         for n in range(MAX_STEPS_PER_TURN, 0, -1)
         if steps % n == 0 and (n == 1 or n * fmas <= MAX_FMAS_PER_TURN)
     )
-    s = s.annotate(k, "unroll", str(turn)) if turn > 1 else s
-    again = reloaded_rows(target, choice.rows, choice.vectors)
-    s = s.annotate(k, "reload", f"{again}/{choice.rows}") if again else s
-    for block in (name, f"{name}_init", f"{out}_out"):
-        *_, rows, lanes = loops_below(s, block, tile)
-        s = s.unroll(rows).vectorize(lanes)
-    return s.annotate(tile, "outline")
+    *_, row, column, k = [it.name for it in program.stage(name).iters]
+    step = Step(k, 1)
+    if turn > 1:
+        step.hint("unroll", str(turn))
+    if again := reloaded_rows(target, choice.rows, choice.vectors):
+        step.hint("reload", f"{again}/{choice.rows}")
+    tile = expanded([row, column], Leaf(name))
+    kept = Place(name, "keep", "register", chain([step], tile), tile)
+    rows = Step(row, choice.rows, hints={"outline": ""})
+    return Place(name, "make", "local", chain([rows], sequence(kept)))

@@ -1,4 +1,4 @@
-"""The schedule of Winograd convolutions: all stages fused over blocks of tiles.
+"""The tree of Winograd convolutions: all stages fused over blocks of tiles.
 
 ::
 
@@ -28,13 +28,26 @@ from typing import Final
 from tilewright.cost import HELD_SHARE, Machine, second_cache
 from tilewright.ir import Index, Program, Stage
 from tilewright.lang import WinogradMatch
-from tilewright.plan.contraction.nest import schedule_inner
 from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.prefetch import LEAST_WAIT
 from tilewright.plan.contraction.register_tiling import MAX_ROWS, is_tileable, register_tile
-from tilewright.schedule import Schedule
+from tilewright.plan.contraction.tiles import inner_tile
+from tilewright.schedule import with_layout
 from tilewright.support import ScheduleError
 from tilewright.target import Target
+from tilewright.tiling import (
+    Body,
+    Cut,
+    Leaf,
+    Level,
+    Nest,
+    Place,
+    Step,
+    chain,
+    expanded,
+    sequence,
+    shared_chain,
+)
 
 #: Suffixes of the stages that a Winograd convolution consists of, in order.
 WINOGRAD_STAGES: Final = ("rows", "cols", "points", "lines", "tiles")
@@ -106,92 +119,64 @@ def _even_blocks(
     return TileBlocks(block, done * block, -(-done // machine.threads), cycles)
 
 
-def schedule_winograd(
-    s: Schedule,
+def winograd_nest(
+    program: Program,
     match: WinogradMatch,
     m: int,
     blocks: TileBlocks,
     last: Stage,
     machine: Machine,
-) -> Schedule:
-    """Schedule the stages of a Winograd convolution whose result ``last`` consumes point by point.
+) -> Nest:
+    """The nest of a Winograd convolution whose result ``last`` consumes point by point.
 
     ``blocks`` is one of :func:`tile_blocks`, ``last`` has the convolution's own stage inlined.
-    Raises ScheduleError where a primitive refuses.
+    Raises ScheduleError where the products have no register tile.
     """
     target = machine.target
-    program = s.require_program()
-    name = match.stage.name
-    part = {p: f"{name}_{p}" for p in WINOGRAD_STAGES}
-    points = program.stage(part["points"])
-    loops = dict(zip(_parts(match), s.loops(last.name), strict=True))
-    batch = match.extent(match.n)
-    lanes = target.lanes(match.dtype)
-
-    # tiles of the result, in blocks
-    s = s.split(loops["rows"], m, names=["th", "ti"]).split(loops["cols"], m, names=["tw", "tj"])
-    outside, panels = [], []
+    part = {p: program.stage(f"{match.stage.name}_{p}") for p in WINOGRAD_STAGES}
+    axis = dict(zip(_parts(match), [it.name for it in last.iters], strict=True))
+    n, oc, h, w = (axis[x] for x in ("n", "oc", "rows", "cols"))
+    lanes, channels = target.lanes(match.dtype), match.extent(match.oc)
+    # tiles of the result are one axis, which is cut in blocks
+    tile = f"{h}/{m}*{w}/{m}"
+    width = lanes if blocks.parts > 1 else min(lanes, channels)
+    product, packed = _products(program, part["points"], blocks, match, m, target)
+    back = [
+        Place(
+            part[p].name, "make", "register", expanded([it.name for it in part[p].iters], Leaf(part[p].name))
+        )
+        for p in ("lines", "tiles")
+    ]
+    element = [Step(h, 1, "unroll"), Step(w, 1, "unroll"), Step(oc, 1, "vector")]
+    body = sequence(*back, chain(element, Leaf(last.name)))
+    body = sequence(product, chain([Step(tile, 1), Step(oc, width)], body))
+    panels = [Step(oc, blocks.panel)] if blocks.parts > 1 else []
+    depth = [Step(axis["depth"], 1)] if match.depth else []
+    body = sequence(_input_transform(part["rows"], part["cols"], lanes), chain([*panels, *depth], body))
+    outer = [Step(tile, blocks.block)]
     if blocks.parts > 1:
-        part_of = match.extent(match.oc) // blocks.parts
-        factors = [part_of // blocks.panel, blocks.panel // lanes, lanes]
-        s = s.split(loops["oc"], factors, names=["cs", "cp", "co", "cv"])
-        outside, panels = ["cs"], ["cp"]
+        outer.insert(0, Step(oc, channels // blocks.parts))
+    body = chain(outer[1:], body)
+    images, threads = Step(n, 1), machine.threads > 1
+    if threads and match.extent(match.n) > 1:
+        body = shared_chain([images, outer[0]], 2, body)
     else:
-        s = s.split(loops["oc"], min(lanes, match.extent(match.oc)), names=["co", "cv"])
-    depth = [loops["depth"]] if match.depth else []
-    front = [loops["n"], *outside]
-    s = s.reorder(*front, *panels, *depth, "th", "tw", "co", "ti", "tj", "cv")
-    s = s.fuse("th", "tw", names=["tt"]).split("tt", blocks.block, names=["tb", "tq"])
-    s = s.reorder(*front, "tb", *panels, *depth, "tq", "co", "ti", "tj", "cv")
-    inner = ["tb", *panels, *depth][-1]
-    s = s.compute_at(part["tiles"], "co").compute_at(part["lines"], "co")
-    s = s.compute_at(part["points"], inner).compute_at(part["cols"], "tb")
-    for stage in ("lines", "tiles"):
-        s = s.set_scope(part[stage], "register")
-        s = _expand(s, part[stage], "co")
-    s = s.unroll("ti").unroll("tj").vectorize("cv")
-    s = _input_transform(s, part["rows"], part["cols"], lanes)
-    s, weights = _products(s, program, points, inner, target)
-    if _waits(match, m, blocks, target):
-        # for those of the next point while those of the present one are used
-        xy = f"{points.name}_xy"
-        s = s.fuse(f"{points.name}_x", f"{points.name}_y", names=[xy])
-        s = s.annotate(xy, "prefetch", f"{weights}@spread")
-    if machine.threads > 1:
-        outer = "cs" if outside else "tb"
-        if batch > 1:
-            s, outer = s.fuse(loops["n"], outer, names=["nb"]), "nb"
-        s = s.parallel(outer)
-    return s
+        body = chain([images], shared_chain(outer[:1], int(threads), body))
+    return Nest(last.name, body, () if packed is None else (packed,))
 
 
 def _parts(match: WinogradMatch) -> list[str]:
     return ["n", "oc", *(["depth"] if match.depth else []), "rows", "cols"]
 
 
-def _below(s: Schedule, block: str, loop: str) -> list[str]:
-    loops = list(s.loops(block))
-    return loops[loops.index(loop) + 1 :]
-
-
-def _expand(s: Schedule, block: str, within: str) -> Schedule:
-    """Expand a small nest, its last loop in vectors."""
-    own = _below(s, block, within)
-    for loop in own[:-1]:
-        s = s.unroll(loop)
-    return s.vectorize(own[-1])
-
-
-def _input_transform(s: Schedule, rows: str, cols: str, lanes: int) -> Schedule:
+def _input_transform(rows: Stage, cols: Stage, lanes: int) -> Place:
     """Both steps of the input transform for one tile and one vector of channels at a time."""
-    *lead, x, y, t, c = _below(s, cols, "tb")
-    s = s.split(c, lanes)
-    s = s.reorder(*lead, t, f"{c}_o", x, y, f"{c}_i")
-    s = s.unroll(x).unroll(y).vectorize(f"{c}_i")
-    s = s.compute_at(rows, f"{c}_o").set_scope(rows, "register")
-    *_, step, tap, _ = own = _below(s, rows, f"{c}_o")
-    s = s.reorder(tap, step)
-    return _expand(s, rows, f"{c}_o") if own else s
+    *lead, x, y, t, c = [it.name for it in cols.iters]
+    *outer, step, tap, channel = [it.name for it in rows.iters]
+    made = Place(rows.name, "make", "register", expanded([*outer, tap, step, channel], Leaf(rows.name)))
+    vector = [Step(x, 1, "unroll"), Step(y, 1, "unroll"), Step(c, 1, "vector")]
+    body = Level(((c, lanes),), sequence(made, chain(vector, Leaf(cols.name))))
+    return Place(cols.name, "make", "local", chain([*(Step(a, 1) for a in (*lead, t))], body))
 
 
 def _waits(match: WinogradMatch, m: int, blocks: TileBlocks, target: Target) -> bool:
@@ -204,25 +189,37 @@ def _waits(match: WinogradMatch, m: int, blocks: TileBlocks, target: Target) -> 
 
 
 def _products(
-    s: Schedule, program: Program, points: Stage, within: str, target: Target
-) -> tuple[Schedule, str]:
-    """The matrix products of one block, weights in panels; and the name of the weights."""
-    extents = dict(zip([it.name for it in points.iters], _below(s, points.name, within), strict=True))
+    program: Program, points: Stage, blocks: TileBlocks, match: WinogradMatch, m: int, target: Target
+) -> tuple[Place, tuple[str, tuple[str, ...]] | None]:
+    """The matrix products of one block, weights in panels; and the layout of the weights."""
+    full = {it.name: it.extent.as_int() for it in points.iters}
+    box = {it.name: 1 for it in points.iters if it.kind == "par"}
+    box |= {"x": full["x"], "y": full["y"], "t": min(blocks.block, full["t"]), "o": blocks.panel or full["o"]}
     iters = tuple(
-        replace(it, lo=Index(0), hi=s.loop(extents[it.name]).extent) if it.kind == "par" else it
-        for it in points.iters
+        replace(it, lo=Index(0), hi=Index(box[it.name])) if it.kind == "par" else it for it in points.iters
     )
     here = replace(points, iters=iters)
     loose = is_tileable(program, here, target, packed=False)
-    if loose is None:
-        raise ScheduleError(f"{points.name} has no register tile")
-    packed = panel_layout(program, loose, target, ())
+    packed = None if loose is None else panel_layout(program, loose, target, ())
     if packed is not None:
-        s = s.set_layout(*packed)
-        arguments = {b.name: b for b in s.func.buffers}
-        program = replace(program, inputs=tuple(arguments[b.name] for b in program.inputs))
+        inputs = (with_layout(b, packed[1]) if b.name == packed[0] else b for b in program.inputs)
+        program = replace(program, inputs=tuple(inputs))
     ready = is_tileable(program, here, target)
-    if ready is None:
+    if ready is None or ready.b is None:
         raise ScheduleError(f"{points.name} has no register tile")
-    assert ready.b is not None
-    return schedule_inner(s, ready, within, target), ready.b.buffer
+    body = inner_tile(ready, None, box, program, target)
+    if _waits(match, m, blocks, target):
+        # for those of the next point while those of the present one are used
+        body = _together(body, "x", "y", (("prefetch", f"{ready.b.buffer}@spread"),))
+    return Place(points.name, "make", "local", body), packed
+
+
+def _together(body: Body, outer: str, inner: str, hints: tuple[tuple[str, str], ...]) -> Body:
+    """Two levels, one directly inside of the other, as one."""
+    if isinstance(body, Cut):
+        return Cut(body.axis, body.at, tuple(_together(x, outer, inner, hints) for x in body.parts))
+    if not isinstance(body, Level):
+        return body
+    if body.axes[0][0] == outer and isinstance(body.body, Level) and body.body.axes[0][0] == inner:
+        return Level((*body.axes, *body.body.axes), body.body.body, "serial", hints)
+    return Level(body.axes, _together(body.body, outer, inner, hints), body.bind, body.hints, body.tail)

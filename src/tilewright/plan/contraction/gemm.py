@@ -30,7 +30,7 @@ equal to a row or column; what is left of them in tiles is code of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import lcm
 from typing import Final
@@ -54,7 +54,7 @@ from tilewright.cost import (
 )
 from tilewright.ir import CONST, Load, Program, Stage, floordiv, mod, stmt_loads, var
 from tilewright.plan.contraction.instructions import use_of
-from tilewright.plan.contraction.microkernel import expand_tile, loops_below, reduce_tile
+from tilewright.plan.contraction.kernel import micro_kernel
 from tilewright.plan.contraction.register_tiling import (
     MAX_ROWS,
     RegisterTile,
@@ -62,8 +62,8 @@ from tilewright.plan.contraction.register_tiling import (
     vector_width,
 )
 from tilewright.plan.streaming_stores import reads_as_much
-from tilewright.schedule import Schedule
 from tilewright.target import Target
+from tilewright.tiling import Body, Cut, Leaf, Nest, Place, Step, chain, sequence, shared_chain
 
 #: Rows and columns from which on copying the other operand pays: each element is used so often.
 MIN_USES: Final = 128
@@ -127,57 +127,6 @@ def is_plain_input(program: Program, ld: Load, constants: Collection[str]) -> bo
     """Whether a load reads what is given at run time, stored as its indices say."""
     buffer = program.buffer(ld.buffer)
     return buffer.layout is None and buffer.scope != CONST and buffer.name not in constants
-
-
-def schedule_gemm(
-    s: Schedule, c: Contraction, epilogue: Stage | None, plan: GemmPlan, machine: Machine
-) -> Schedule:
-    """Schedule a product and the stage that consumes it point by point, if there is one.
-
-    Loops of both are those of the unscheduled program.
-    """
-    stage, last, row, (k,) = c.stage, epilogue or c.stage, row_axis(c), c.axes("k")
-    assert row is not None
-    rows, columns = plan.tile_rows, plan.vectors * vector_width(c, machine.target)
-    axes = [it.name for it in stage.iters if it.kind == "par"]
-    loops = dict(zip(axes, s.loops(last.name), strict=False))
-    reductions = [] if epilogue is not None else [s.loops(stage.name)[-1]]
-    ones = [loop for axis, loop in loops.items() if axis not in (row, c.vector)]
-    i, j = loops[row], loops[c.vector]
-
-    group, panel, vector = f"{j}_group", f"{j}_panel", f"{j}_vector"
-    block, around, inner = f"{i}_block", f"{i}_tile", f"{i}_row"
-    shared = loops[plan.shared]
-    parts = {axis: machine.threads if axis == plan.shared else 1 for axis in (row, c.vector)}
-    own = {axis: _parts(c.extent(axis), n) for axis, n in parts.items()}
-    tiles = _parts(_parts(own[row], rows), plan.blocks)
-    s = s.split(shared, own[plan.shared], names=[group, f"{shared}_own"])
-    i, j = (f"{loop}_own" if loop == shared else loop for loop in (i, j))
-    s = s.split(i, rows, names=[around, inner]).split(j, columns, names=[panel, vector])
-    s = s.reorder(*ones, group, panel, around, *reductions, inner, vector)
-    tiled = c
-    if plan.rows:
-        run = _run(c.extent(k))
-        a, b = var(row), var(k)
-        place = (floordiv(a, rows), floordiv(b, run), mod(a, rows), mod(b, run))
-        tiled = replace(c, a=replace(c.a, indices=place))
-    s = _micro_kernel(s, tiled, epilogue, (around, inner, vector), plan.tile, machine.target)
-    s = s.split(around, tiles, names=[block, f"{around}s"]).reorder(group, block, panel, f"{around}s")
-    s = s.annotate(f"{around}s", "outline")
-    assert c.b is not None
-    read = c.b.buffer
-    if plan.columns:
-        s, read = _copy_panels(s, c, panel if plan.each else group, columns)
-    if plan.ahead:
-        # copied one by one, panels are asked for where they come from
-        s = s.annotate(panel, "prefetch", f"{c.b.buffer if plan.each else read}@spread")
-    if plan.rows:
-        s = copy_rows(s, c, block, rows, c.extent(k))
-    # what the last thread has at least, which may have a little less than the others
-    least = {axis: c.extent(axis) - (n - 1) * own[axis] for axis, n in parts.items()}
-    s = _exact_panels(s, panel, least[c.vector], columns)
-    s = _exact_rows(s, (block, f"{around}s"), least[row], tiles, rows)
-    return s.parallel(group) if machine.threads > 1 else s
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +260,7 @@ def _tiles_of_block(rows: int, k: int, tile: int, machine: Machine) -> int:
     return _parts(tiles, _parts(tiles, most))
 
 
-def _run(extent: int) -> int:
+def copied_run(extent: int) -> int:
     """Elements along the reduction that are copied together: a cache line of f32 where that divides."""
     return next(run for run in (16, 8, 4, 2, 1) if extent % run == 0)
 
@@ -321,78 +270,101 @@ def _logical(c: Contraction, ld: Load) -> Load:
     return next(x for x in stmt_loads(c.stage.body) if x.buffer == ld.buffer)
 
 
-def copy_rows(s: Schedule, c: Contraction, at: str, rows: int, steps: int) -> Schedule:
-    """Copy what the loop ``at`` uses of the first operand into tiles of ``rows``.
+def rows_copy(c: Contraction, rows: int, steps: int) -> Place:
+    """A copy of what is used of the first operand, in tiles of ``rows``.
 
-    Of each row cache lines are copied together, as far as they divide the ``steps`` of the reduction there.
+    Of each row cache lines are copied together, as far as they divide the ``steps`` of the reduction.
     """
-    run = _run(steps)
-    name = f"{c.stage.name}_rows"
-    a = _logical(c, c.a)
+    run, a = copied_run(steps), _logical(c, c.a)
     *ones, i, k = [x.as_var() or f"d{n}" for n, x in enumerate(a.indices)]
+    row, depth = f"d{len(ones)}", f"d{len(ones) + 1}"
+    loops = [Step(row, rows), Step(depth, run), Step(row, 1), Step(depth, 1, "vector")]
     layout = (*ones, f"{i}//{rows}", f"{k}//{run}", f"{i}%{rows}", f"{k}%{run}")
-    s = s.cache(a.buffer, at=at, name=name, layout=layout)
-    *_, i, k = loops_below(s, name, at)
-    tile, row, line, vector = (f"{name}_{part}" for part in ("tile", "row", "line", "vector"))
-    s = s.split(i, rows, names=[tile, row]).split(k, run, names=[line, vector])
-    return s.reorder(tile, line, row, vector).vectorize(vector)
+    return Place(a.buffer, "copy", "local", chain(loops, Leaf(a.buffer)), None, layout)
 
 
-def _copy_panels(s: Schedule, c: Contraction, at: str, columns: int) -> tuple[Schedule, str]:
-    """Copy the panels of the second operand that the loop ``at`` uses; returns the name of the copy, too."""
+def _panels_copy(c: Contraction, columns: int) -> Place:
+    """A copy of what is used of the second operand, in panels."""
     assert c.b is not None
-    name = f"{c.stage.name}_panels"
     b = _logical(c, c.b)
     *ones, k, j = [x.as_var() or f"d{n}" for n, x in enumerate(b.indices)]
-    s = s.cache(b.buffer, at=at, name=name, layout=(*ones, f"{j}//{columns}", k, f"{j}%{columns}"))
-    *_, k, j = loops_below(s, name, at)
-    panel, vector = f"{name}_panel", f"{name}_vector"
-    return s.split(j, columns, names=[panel, vector]).reorder(panel, k, vector).vectorize(vector), name
+    depth, column = f"d{len(ones)}", f"d{len(ones) + 1}"
+    loops = [Step(column, columns), Step(depth, 1), Step(column, 1, "vector")]
+    layout = (*ones, f"{j}//{columns}", k, f"{j}%{columns}")
+    return Place(b.buffer, "copy", "local", chain(loops, Leaf(b.buffer)), None, layout)
 
 
-def _micro_kernel(
-    s: Schedule,
+def gemm_nest(c: Contraction, epilogue: Stage | None, plan: GemmPlan, machine: Machine) -> Nest:
+    """The nest of a product and the stage that consumes it point by point, if there is one."""
+    stage, last, row, (k,) = c.stage, epilogue or c.stage, row_axis(c), c.axes("k")
+    assert row is not None and c.b is not None
+    rows, columns = plan.tile_rows, plan.vectors * vector_width(c, machine.target)
+    parts = {axis: machine.threads if axis == plan.shared else 1 for axis in (row, c.vector)}
+    own = {axis: _parts(c.extent(axis), n) for axis, n in parts.items()}
+    tiles = _parts(_parts(own[row], rows), plan.blocks)
+    # what the last thread has at least, which may have a little less than the others
+    least = {axis: c.extent(axis) - (n - 1) * own[axis] for axis, n in parts.items()}
+    pars = [it.name for it in stage.iters if it.kind == "par"]
+    names = dict(zip(pars, [it.name for it in last.iters], strict=False))
+    i, j = names[row], names[c.vector]
+    core = _core(c, epilogue, plan, (row, k), names, machine)
+    # tiles of the last block that some thread has not whole, or not at all
+    size = tiles * rows
+    blocks = _parts(_parts(own[row], rows), tiles)
+    whole = least[row] // rows - (blocks - 1) * tiles
+    exact = least[row] % size == 0 and whole == tiles
+    there = min(size, own[row] - (blocks - 1) * size)
+    cuts = [] if exact else [n * rows for n in (max(whole, 0), max(whole, 0) + 1) if 0 < n * rows < there]
+    panels = _panels_copy(c, columns)
+    panel = Step(j, columns)
+    if plan.ahead:
+        # copied one by one, panels are asked for where they come from
+        of = f"{panels.value}_copy" if plan.columns and not plan.each else panels.value
+        panel.hint("prefetch", f"{of}@spread")
+
+    def block(last_one: bool) -> Body:
+        """A block of rows: panels, each of tiles; ``last_one``: the last of some thread."""
+        tile = chain([Step(i, rows, hints={"outline": ""})], core)
+        body = Cut(i, tuple(cuts), (tile,) * (len(cuts) + 1)) if last_one and cuts else tile
+        if plan.columns and plan.each:
+            body = sequence(panels, body)
+        body = chain([panel], body)
+        end = least[c.vector] // columns * columns
+        body = Cut(j, (end,), (body, body)) if 0 < end < own[c.vector] else body
+        if plan.rows:
+            body = sequence(rows_copy(c, rows, c.extent(k)), body)
+        return chain([Step(i, size)], body)
+
+    if blocks > 1 and not exact:
+        body: Body = Cut(i, ((blocks - 1) * size,), (block(False), block(True)))
+    else:
+        body = block(not exact)
+    if plan.columns and not plan.each:
+        body = sequence(panels, body)
+    group = Step(names[plan.shared], own[plan.shared])
+    return Nest(last.name, shared_chain([group], int(machine.threads > 1), body))
+
+
+def _core(
     c: Contraction,
     epilogue: Stage | None,
-    loops: tuple[str, str, str],
-    tile: RegisterTile,
-    target: Target,
-) -> Schedule:
-    """The tile of the result inside of the first loop in registers; the others are its rows and columns."""
-    around, rows, vector = loops
-    block = c.stage.name
-    if epilogue is not None:
-        s = s.compute_at(block, around).set_scope(c.stage.writes[0], "register")
-        s = reduce_tile(s, c, block, loops_below(s, block, around), tile, target)
-        return s.vectorize(vector).unroll(rows)
-    out = f"{block}_acc"
-    s = s.cache(c.stage.writes[0], at=around, scope="register", mode="write", name=out)
-    s = reduce_tile(s, c, block, loops_below(s, block, around), tile, target)
-    return expand_tile(s, f"{out}_out", loops_below(s, f"{out}_out", around), c)
-
-
-def _exact_panels(s: Schedule, panel: str, least: int, columns: int) -> Schedule:
-    """A copy of the nest for the panels that are partial in some thread; each has ``least`` columns."""
-    whole = least // columns
-    return s.partition(panel, whole) if 0 < whole < s.loop(panel).extent.as_int() else s
-
-
-def _exact_rows(s: Schedule, loops: tuple[str, str], least: int, tiles: int, rows: int) -> Schedule:
-    """Copies for the last block and the tiles that are partial in some thread; each has ``least`` rows.
-
-    ``loops`` are those over blocks and the ``tiles`` of a block.
-    """
-    block, around = loops
-    blocks = s.loop(block).extent.as_int()
-    whole = least // rows - (blocks - 1) * tiles
-    if least % (tiles * rows) == 0 and whole == tiles:
-        return s
-    suffix = ""
-    if blocks > 1:
-        s = s.partition(block, -1)
-        suffix = "_1"
-    cuts = sorted({max(whole, 0), max(whole, 0) + 1})
-    found = dict.fromkeys(loop for name in s.blocks() for loop in s.loops(name))
-    for name in [loop for loop in found if loop in (f"{around}{suffix}", f"{around}_1{suffix}")]:
-        s = s.partition(name, cuts)
-    return s
+    plan: GemmPlan,
+    axes: tuple[str, str],
+    names: Mapping[str, str],
+    machine: Machine,
+) -> Body:
+    """The micro-kernel: a tile of the result in registers, and what becomes of it."""
+    row, k = axes
+    tiled, name = c, c.stage.name
+    if plan.rows:
+        run = copied_run(c.extent(k))
+        a, b = var(row), var(k)
+        place = (floordiv(a, plan.tile_rows), floordiv(b, run), mod(a, plan.tile_rows), mod(b, run))
+        tiled = replace(c, a=replace(c.a, indices=place))
+    tile = [Step(row, 1, "unroll"), Step(c.vector, 1, "vector")]
+    kernel = micro_kernel(tiled, plan.tile, tile, machine.target, None, [k])
+    nest = chain(kernel.rows, Leaf(name))
+    if epilogue is None:
+        return sequence(Place(c.stage.writes[0], "keep", "register", nest, chain(tile, Leaf(name))))
+    rest = [Step(names[s.axis], s.size, s.bind) for s in tile]
+    return sequence(Place(name, "make", "register", nest), chain(rest, Leaf(epilogue.name)))

@@ -25,12 +25,12 @@ from tilewright.analysis import Contraction, run_length
 from tilewright.cost import KEPT_SHARE, NEXT_SHARE, Machine, exceeds_caches, first_cache, second_cache
 from tilewright.ir import CONST, Buffer, Load, Program
 from tilewright.plan.contraction.instructions import use_of
-from tilewright.plan.contraction.microkernel import expand_tile, loops_below
 from tilewright.plan.contraction.register_tiling import vector_width
 from tilewright.plan.contraction.split_reduction import share_reductions
 from tilewright.plan.far_prefetch import further, stride
 from tilewright.schedule import Schedule
 from tilewright.target import Target
+from tilewright.tiling import Body, Cut, Leaf, Nest, Place, Step, chain, expanded, sequence, shared_chain
 
 #: Rows of the result that share what is read, at most: with more, register tiles do better.
 MAX_ROWS: Final = 4
@@ -154,49 +154,29 @@ def plan_gemv(program: Program, c: Contraction, machine: Machine) -> GemvPlan:
     return GemvPlan(_vectors(c), panels, STEPS, hint)
 
 
-def schedule_gemv(s: Schedule, c: Contraction, plan: GemvPlan, machine: Machine) -> Schedule:
-    """Schedule such a contraction, without a stage that reads its result."""
-    stage, name = c.stage, c.stage.name
-    columns = plan.vectors * vector_width(c, machine.target)
-    loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
-    around = _outer(c)
-    outer = [loops[a] for a in around]
-    rows = [loops[a] for a in c.axes("m", "batch") if a not in (*around, c.vector)]
-    (reduction,) = c.axes("k", "window")
-    j, k = loops[c.vector], loops[reduction]
-    group, panel, vector = f"{j}_group", f"{j}_panel", f"{j}_vector"
-    turn, step = f"{k}_turn", f"{k}_step"
-    shared = prod(c.extent(a) for a in around) % machine.threads == 0
-    s = s.split(j, [plan.panels, columns], names=[group, panel, vector])
-    s = s.split(k, plan.steps, names=[turn, step])
-    s = s.reorder(*outer, group, turn, panel, step, *rows, vector)
-    s = s.decompose_init(name, turn)
-    out = f"{name}_acc"
-    s = s.cache(stage.writes[0], at=panel, scope="register", mode="accumulate", name=out)
-    for loop in (step, *rows):
-        s = s.unroll(loop)
-    s = s.vectorize(vector)
-    for block in (out, f"{out}_out"):
-        s = expand_tile(s, block, loops_below(s, block, panel), c)
-    starts = s.loops(f"{name}_init")
-    for loop in starts:
-        if loop.removesuffix("_init") in rows:
-            s = s.unroll(loop)
-    s = s.vectorize(starts[-1])
+def gemv_nest(c: Contraction, plan: GemvPlan, machine: Machine) -> Nest:
+    """The nest of such a contraction, without a stage that reads its result."""
+    stage, j, (k,) = c.stage, c.vector, c.axes("k", "window")
+    columns, around = plan.vectors * vector_width(c, machine.target), _outer(c)
+    rows = [a for a in c.axes("m", "batch") if a not in (*around, j)]
+    tile = expanded([*rows, j], Leaf(stage.name))
+    kept = Place(stage.writes[0], "accumulate", "register", chain([Step(k, 1, "unroll")], tile), tile)
+    panel = Step(j, columns)
     if plan.ahead:
-        s = s.annotate(panel, "prefetch", plan.ahead)
-    if c.extent(reduction) % plan.steps:
-        s = s.partition(turn, -1)
-    rest = (c.extent(c.vector) - 1) % (plan.panels * columns) + 1
-    partial = plan.panels - rest // columns
-    if 0 < partial < plan.panels:
+        panel.hint("prefetch", plan.ahead)
+    panels: Body = chain([panel], sequence(kept))
+    group = plan.panels * columns
+    whole = ((c.extent(j) - 1) % group + 1) // columns
+    if 0 < whole < plan.panels:
         # those that the last group does not have whole are apart: the others need no masks
-        s = s.partition(panel, -partial)
-    if machine.threads == 1:
-        return s
-    if not shared:
-        outer.append(group)
-    first, *more = outer
-    for loop in more:
-        s, first = s.fuse(first, loop, names=[f"{first}_{loop}"[:60]]), f"{first}_{loop}"[:60]
-    return s.parallel(first)
+        panels = Cut(j, (whole * columns,), (panels, panels))
+    body = chain([Step(k, plan.steps)], panels)
+    end = c.extent(k) // plan.steps * plan.steps
+    if c.extent(k) % plan.steps and end:
+        # the rest of the reduction has masks, and no parts of its own
+        body = Cut(k, (end,), (body, chain([Step(k, plan.steps), panel], sequence(kept))))
+    body = sequence(Place(stage.writes[0], "init", "local", chain([Step(j, columns)], tile)), body)
+    outer = [Step(a, 1) for a in around if c.extent(a) > 1]
+    shared = len(outer) if prod(c.extent(a) for a in around) % machine.threads == 0 else len(outer) + 1
+    steps = [*outer, Step(j, group)]
+    return Nest(stage.name, shared_chain(steps, shared if machine.threads > 1 else 0, body))

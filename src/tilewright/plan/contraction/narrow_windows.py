@@ -18,15 +18,15 @@ from typing import Final
 from tilewright.analysis import Contraction, reads_in_place, run_length
 from tilewright.cost import Machine, second_cache
 from tilewright.ir import CONST, Buffer, Index, Load, Program, Stage, stmt_loads
-from tilewright.plan.contraction.microkernel import loops_below
-from tilewright.plan.contraction.nest import schedule_inner
 from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.register_tiling import is_tileable
+from tilewright.plan.contraction.tiles import inner_tile
 from tilewright.plan.graph.layouts import Block
-from tilewright.plan.rows.nest import parallelise
-from tilewright.schedule import Schedule, with_layout
+from tilewright.plan.threads import share_steps
+from tilewright.schedule import with_layout
 from tilewright.support import ScheduleError
 from tilewright.target import Target
+from tilewright.tiling import Body, Cut, Leaf, Nest, Place, Step, chain, sequence, shared_chain
 
 #: Part of the second cache level that a block of channels may take, read and written.
 L2_PART: Final = 0.5
@@ -142,64 +142,44 @@ def _contraction(blocked: Program, p: Planes, target: Target) -> Contraction | N
     return replace(c, stage=replace(p.stage, iters=iters))
 
 
-def schedule_planes(
-    s: Schedule, program: Program, p: Planes, machine: Machine, constants: Collection[str]
-) -> Schedule:
-    """Schedule such a reduction. Loops are those of the unscheduled program.
-
-    Raises ScheduleError where a primitive refuses a step.
-    """
+def planes_nest(program: Program, p: Planes, machine: Machine, constants: Collection[str]) -> Nest:
+    """The nest of such a reduction. Raises ScheduleError where it has no register tile."""
     target = machine.target
     found = is_tileable(p.blocked(program), p.stage, target, p.epilogue, packed=False)
     packed = None if found is None else panel_layout(p.blocked(program), found, target, constants)
+    laid = program
     if packed is not None:
-        s = s.set_layout(*packed)
-        program = replace(program, inputs=tuple(b for b in s.func.buffers if b.name not in s.func.outputs))
-    c = _contraction(p.blocked(program), p, target)
+        inputs = (with_layout(b, packed[1]) if b.name == packed[0] else b for b in program.inputs)
+        laid = replace(program, inputs=tuple(inputs))
+    c = _contraction(p.blocked(laid), p, target)
     if c is None:
         raise ScheduleError(f"{p.stage.name} has no register tile in blocks of channels")
+    inside = inner_tile(c, p.epilogue, {it.name: it.extent.as_int() for it in c.stage.iters}, laid, target)
     pars = [it for it in p.last.iters if it.kind == "par"]
-    loops = dict(zip([it.name for it in p.last.iters], s.loops(p.last.name), strict=True))
-    outer = [loops[it.name] for it in pars[: p.channel]]
-    channel = loops[pars[p.channel].name]
-    block, lane = f"{channel}_block", f"{channel}_lane"
-    s = s.split(channel, p.size, names=[block, lane])
-    s = s.reorder(*outer, block, *[loops[it.name] for it in p.last.iters[p.channel + 1 :]], lane)
-    out = p.last.writes[0]
-    read, made = f"{p.source}_block", f"{out}_block"
-    dims = [f"d{n}" for n in range(len(pars)) if n != p.channel]
-    layout = (*dims, f"d{p.channel}")
-    s = schedule_inner(s, c, block, target, p.epilogue)
-    s = s.cache(p.source, at=block, name=read, layout=layout)
-    s = s.cache(out, at=block, mode="write", name=made, layout=layout)
-    s = _copy_in(s, read, p, block)
-    s = _copy_out(s, f"{made}_out", p, block)
+    dims = [f"d{n}" for n in range(len(pars))]
+    layout = (*(d for d in dims if d != f"d{p.channel}"), f"d{p.channel}")
+    kept = Place(p.last.writes[0], "keep", "local", inside, _copy_out(p, [it.name for it in pars]), layout)
+    body = sequence(Place(p.source, "copy", "local", _copy_in(p, program, dims), None, layout), kept)
+    steps = [Step(it.name, 1, count=it.extent.as_int()) for it in pars[: p.channel]]
+    steps.append(Step(pars[p.channel].name, p.size, count=-(-pars[p.channel].extent.as_int() // p.size)))
     work = prod(it.extent.as_int() for it in p.stage.iters)
-    return parallelise(s, [*outer, block], work, machine)
+    steps, shared = share_steps(steps, work, machine)
+    return Nest(p.last.name, shared_chain(steps, shared, body), () if packed is None else (packed,))
 
 
-def _plane(s: Schedule, name: str, p: Planes, within: str) -> tuple[Schedule, list[str], str, str]:
-    """The loops of a copy: those before the channels', that one, and those of the plane as one."""
-    loops = loops_below(s, name, within)
-    before, channel, plane = loops[: p.channel], loops[p.channel], loops[p.channel + 1 :]
-    for inner in plane[1:]:
-        s = s.fuse(plane[0], inner, names=[f"{name}_plane"])
-        plane[0] = f"{name}_plane"
-    return s, before, channel, plane[0]
+def _copy_in(p: Planes, program: Program, dims: list[str]) -> Body:
+    """Blocks of channels and neighbours in the plane: each is transposed."""
+    plane = "*".join(dims[p.channel + 1 :])
+    extent = prod(e.as_int() for e in program.buffer(p.source).shape[p.channel + 1 :])
+    size = min(p.size, extent)
+    steps = [Step(plane, size), Step(dims[p.channel], 1, "vector"), Step(plane, 1, "unroll")]
+    square, whole = chain(steps, Leaf(p.source)), extent // size * size
+    body = Cut(plane, (whole,), (square, square)) if extent % size else square
+    return chain([Step(d, 1) for d in dims[: p.channel]], body)
 
 
-def _copy_in(s: Schedule, name: str, p: Planes, within: str) -> Schedule:
-    """Squares of channels and neighbours in the plane: each is transposed."""
-    s, before, channel, plane = _plane(s, name, p, within)
-    size = min(p.size, s.loop(plane).extent.as_int())
-    ragged = s.loop(plane).extent.as_int() % size != 0
-    square, place = f"{plane}_square", f"{plane}_place"
-    s = s.split(plane, size, names=[square, place]).reorder(*before, square, channel, place)
-    s = s.unroll(place).vectorize(channel)
-    return s.partition(square, -1) if ragged else s
-
-
-def _copy_out(s: Schedule, name: str, p: Planes, within: str) -> Schedule:
+def _copy_out(p: Planes, axes: list[str]) -> Body:
     """Vectors along the plane, all channels of the block at a time."""
-    s, before, channel, plane = _plane(s, name, p, within)
-    return s.reorder(*before, plane, channel).unroll(channel).vectorize(plane)
+    before = [Step(a, 1) for a in axes[: p.channel]]
+    plane = Step("*".join(axes[p.channel + 1 :]), 1, "vector")
+    return chain([*before, plane, Step(axes[p.channel], 1, "unroll")], Leaf(p.last.name))

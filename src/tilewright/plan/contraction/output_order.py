@@ -12,15 +12,27 @@ copied as soon as it is there::
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
 
 from tilewright.analysis import reads_in_place
 from tilewright.cost import ORDERED_SHARE, PHASES_SHARE, Machine, first_cache, line_bytes, second_cache
-from tilewright.ir import FloorDiv, IndexMap, Load, Mod, Program, Stage, Store, stmt_loads
-from tilewright.schedule import Schedule
+from tilewright.ir import (
+    FloorDiv,
+    Index,
+    IndexMap,
+    Load,
+    Mod,
+    Program,
+    Stage,
+    Store,
+    evaluate_index,
+    stmt_loads,
+)
 from tilewright.target import Target
+from tilewright.tiling import Body, Cut, Leaf, Step, chain
 
 #: Elements along the vectors of a tile of the copy.
 COPIED: Final = 64
@@ -88,16 +100,18 @@ def _by_phases(copy: Stage, last: Stage, read: Load, target: Target) -> InOrder 
     return InOrder(copy, last, read.buffer, channel, size, phases=True)
 
 
-def part_loop(s: Schedule, o: InOrder, outer: tuple[str, ...], shared: bool, machine: Machine) -> str | None:
+def part_loop(
+    program: Program, o: InOrder, outer: Sequence[Step], shared: bool, machine: Machine
+) -> Step | None:
     """The outermost of the loops around the tiles whose iterations make parts that are small enough."""
-    buffer = s.buffers()[o.source]
+    buffer = program.buffer(o.source)
     size = prod(e.as_int() for e in buffer.physical_shape) * buffer.dtype.bytes
     most = ORDERED_SHARE * second_cache(machine.target)
     if o.phases:
         most = PHASES_SHARE * first_cache(machine.target)
     count = 1
     for loop in outer:
-        count *= s.loop(loop).extent.as_int()
+        count *= loop.count
         balanced = shared or count % machine.threads == 0 or count >= BALANCED_PARTS * machine.threads
         if balanced and size <= count * most:
             return loop
@@ -112,35 +126,35 @@ def shares_lines(o: InOrder, axis: int, machine: Machine) -> bool:
     return axis >= o.channel and part % line_bytes(machine.target) != 0
 
 
-def keep_part(s: Schedule, o: InOrder, loop: str) -> Schedule:
-    """Keep what one iteration of ``loop`` makes in a buffer of its own, in the same order."""
-    layout: list[str] = []
-    if not o.phases:
-        dims = [f"d{n}" for n in range(len(o.copy.iters))]
-        layout = [f"{d}//{o.size}" if n == o.channel else d for n, d in enumerate(dims)]
-        layout.append(f"d{o.channel}%{o.size}")
-    return s.cache(o.source, at=loop, mode="write", name=f"{o.source}_part", layout=layout, keep=False)
+def part_layout(o: InOrder) -> tuple[str, ...]:
+    """The layout of a part: the order of the buffer that it is a part of."""
+    if o.phases:
+        return ()
+    dims = [f"d{n}" for n in range(len(o.copy.iters))]
+    blocked = [f"{d}//{o.size}" if n == o.channel else d for n, d in enumerate(dims)]
+    return (*blocked, f"d{o.channel}%{o.size}")
 
 
-def transpose_parts(s: Schedule, o: InOrder) -> Schedule:
-    """Squares of vectors in all copies of the copying nest: transposed in registers.
+def transposed_part(o: InOrder, write: Sequence[Index], made: Mapping[str, int]) -> Body:
+    """The nest that copies a part: blocks of vectors, transposed in registers.
 
-    Raises ScheduleError where a primitive refuses a step.
+    ``made`` are the elements of each axis of the contraction that the part has, ``write`` the indices of its
+    result.
     """
-    for name in [name for name in s.blocks() if s.block(name).stage == o.copy.name]:
-        loops = s.loops(name)[-len(o.copy.iters) :]
-        before, channel, plane = loops[: o.channel], loops[o.channel], list(loops[o.channel + 1 :])
-        whole = f"{name}_plane"
-        for inner in plane[1:]:
-            s, plane[0] = s.fuse(plane[0], inner, names=[whole]), whole
-        line, square = f"{channel}_line", f"{channel}_square"
-        s = s.split(channel, o.size, names=[square, line])
-        places, tile, vector = plane[0], f"{plane[0]}_tile", f"{plane[0]}_vector"
-        extent = s.loop(places).extent.as_int()
-        if extent <= COPIED:
-            s = s.reorder(*before, square, places, line).unroll(line).vectorize(places)
-            continue
-        s = s.split(places, COPIED, names=[tile, vector]).reorder(*before, square, tile, vector, line)
-        s = s.unroll(line).vectorize(vector)
-        s = s.partition(tile, -1) if extent % COPIED else s
-    return s
+    sizes = [made.get(i.as_var() or "", 1) for i in write]
+    (read,) = [ld for ld in stmt_loads(o.copy.body) if ld.buffer == o.source]
+    names, own = [it.name for it in o.copy.iters], dict[str, int]()
+    for it in o.copy.iters:
+        mine = [(i, n) for i, n in zip(read.indices, sizes, strict=True) if i.vars == {it.name}]
+        own[it.name] = sum(
+            all(0 <= evaluate_index(i, {it.name: v}) < n for i, n in mine) for v in range(it.extent.as_int())
+        )
+    before, channel, plane = names[: o.channel], names[o.channel], names[o.channel + 1 :]
+    places, extent = "*".join(plane), prod(own[a] for a in plane)
+    rows, line = [*(Step(a, 1) for a in before), Step(channel, o.size)], Step(channel, 1, "unroll")
+    lanes = Step(places, 1, "vector")
+    if extent <= COPIED:
+        return chain([*rows, lanes, line], Leaf(o.copy.name))
+    body = chain([Step(places, COPIED), lanes, line], Leaf(o.copy.name))
+    whole = extent // COPIED * COPIED
+    return chain(rows, Cut(places, (whole,), (body, body)) if extent % COPIED else body)

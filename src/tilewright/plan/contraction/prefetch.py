@@ -23,7 +23,7 @@ tiles use the present one, a little in each step (Zen 5, one image: 7% of ResNet
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Final
 
@@ -37,88 +37,95 @@ from tilewright.cost import (
     shares_core,
     walks_slowly,
 )
-from tilewright.ir import CONST, FloorDiv, Index, buffers_of
+from tilewright.ir import CONST, FloorDiv, Index, Program
 from tilewright.plan.contraction.instructions import tile_of, use_of
 from tilewright.plan.contraction.register_tiling import RegisterTile, vector_width
-from tilewright.schedule import Schedule
 from tilewright.target import Target
+from tilewright.tiling import Step
 
 #: Part of the time of computing that waiting for a panel of weights must take, for it to be asked for before.
 LEAST_WAIT: Final = 0.03
 
 
-def ask_ahead(
-    s: Schedule,
+def request_rows(
     c: Contraction,
-    fed: Mapping[str, str],
-    outer: tuple[str, ...],
-    around: str,
+    outer: Sequence[Step],
+    inner: Sequence[Step],
     result: str | None,
+    program: Program,
     target: Target,
-) -> Schedule:
+) -> None:
     """Prefetch what the next row of tiles reads of ``a``, where that is blocked along the reduction.
 
-    ``fed`` are the loops around the contraction and the iterators that they feed, ``outer`` the loops around
-    the tiles, ``around`` is the loop over the tiles of a row. The lines of a tile's ``result`` are asked for
-    too, unless that is ``None`` or so large that it goes past the caches.
+    ``outer`` are the loops around the tiles, the last one over the tiles of a row, and ``inner`` those inside
+    of a tile; hints are given to them. The lines of a tile's ``result`` are asked for too, unless that is
+    ``None`` or so large that it goes past the caches.
     """
     axis, step = contiguous_reduction(c, c.axes("k"))
     if c.b is None or axis is None or step is None or c.extent(axis) <= step:
-        return s
-    if result is not None and not goes_past_caches(_bytes(s, result), target):
-        s = s.annotate(around, "prefetch", result)
-    blocks = next((v for v, a in fed.items() if a == axis), None)
+        return
+    *_, around = outer
+    if result is not None and not goes_past_caches(_bytes(program, result), target):
+        around.hint("prefetch", result)
+    # of instructions' loops, what they do by themselves counts
+    fed = [] if use_of(c) is not None else [*outer, *inner]
+    blocks = next((s for s in fed if s.axis == axis), None)
     if blocks is None:
-        # an instruction does all of it
-        return s
-    near = walks_slowly(target) and use_of(c) is None and not c.axes("window")
-    if near and (apart := _blocks_apart(s, c, axis, step)) > 0:
-        return s.annotate(blocks, "prefetch", f"{c.a.buffer}+{apart}:1")
-    rows = next((v for v in (*outer[-1:], around) if s.loop(v).extent.as_int() > 1), None)
-    if rows is None or fed.get(rows) not in c.axes("m"):
-        return s
-    further = _elements_apart(s, c, rows, fed[rows])
+        return
+    near = walks_slowly(target) and not c.axes("window")
+    if near and (apart := _blocks_apart(program, c, axis, step)) > 0:
+        blocks.hint("prefetch", f"{c.a.buffer}+{apart}:1")
+        return
+    rows = next((s for s in (*outer[-2:-1], around) if s.count > 1), None)
+    if rows is None or rows.axis not in c.axes("m"):
+        return
+    further = rows.size * sum(
+        i.coefficient(rows.axis) * stride
+        for i, stride in zip(c.a.indices, _strides(program, c), strict=False)
+    )
     if further <= 0:
-        return s
-    tied = {v for i in c.a.indices if fed[rows] in i.vars for v in i.vars} & set(c.axes("window"))
-    taps = [v for v, a in fed.items() if a in tied]
-    loop = max((blocks, *taps), key=list(fed).index)
+        return
+    tied = {v for i in c.a.indices if rows.axis in i.vars for v in i.vars} & set(c.axes("window"))
+    taps = [s for s in fed if s.axis in tied]
+    loop = max((blocks, *taps), key=fed.index)
     strided = any(abs(i.coefficient(a)) > 1 for i in c.a.indices for a in c.axes("m"))
     level = f":{2 if shares_core(target) else 1}" if strided else ""
-    return s.annotate(loop, "prefetch", f"{c.a.buffer}+{further}{level}")
+    loop.hint("prefetch", f"{c.a.buffer}+{further}{level}")
 
 
-def ask_for_panels(
-    s: Schedule,
+def request_panels(
     c: Contraction,
-    panels: str | None,
-    loops: Sequence[str],
+    panels: Step | None,
+    loops: Sequence[Step],
     tile: RegisterTile,
+    program: Program,
     target: Target,
-) -> tuple[Schedule, str | None]:
+) -> Step | None:
     """Prefetch weights, or a matrix larger than the caches: the next panel during this one, and the loop.
 
     ``loops`` are those around the register tile; each iteration of ``panels`` uses a panel.
     """
     # temporaries too: pieces of a matrix given at run time
-    buffer = None if c.b is None else buffers_of(s.func).get(c.b.buffer)
+    buffer = None if c.b is None else program.buffer(c.b.buffer)
     if c.b is None or buffer is None or not (buffer.scope == CONST or exceeds_caches(buffer, target)):
-        return s, None
+        return None
     width = tile.vectors * vector_width(c, target)
     read = {a: c.extent(a) for a in c.axes("k", "window")} | {c.vector: min(c.extent(c.vector), width)}
     panel, second = footprint(c.b, read), second_cache(target)
     step = _cycles_of_step(c, tile, target)
-    several = panels is not None and panels in loops[:-1] and s.loop(panels).extent != Index(1)
+    several = panels is not None and panels in loops[:-1] and panels.count > 1
     share = HELD_SHARE if buffer.scope == CONST else MATRIX_SHARE
-    if panels is not None and several and 2 * panel <= share * second:
-        tiles = prod(s.loop(loop).extent.as_int() for loop in loops[loops.index(panels) + 1 :])
-        steps = prod(c.extent(a) for a in c.axes("k", "window"))
-        waiting = panel / target.memory[-1].bandwidth
-        if tiles > 1 and waiting > LEAST_WAIT * tiles * steps * step:
-            # what matrices use is read a line a cycle: room in the first level is for that
-            level = ":2" if tile_of(c) is not None else ""
-            return s.annotate(panels, "prefetch", f"{buffer.name}@spread{level}"), panels
-    return s, None
+    if panels is None or not several or 2 * panel > share * second:
+        return None
+    tiles = prod(s.count for s in loops[loops.index(panels) + 1 :])
+    steps = prod(c.extent(a) for a in c.axes("k", "window"))
+    waiting = panel / target.memory[-1].bandwidth
+    if tiles <= 1 or waiting <= LEAST_WAIT * tiles * steps * step:
+        return None
+    # what matrices use is read a line a cycle: room in the first level is for that
+    level = ":2" if tile_of(c) is not None else ""
+    panels.hint("prefetch", f"{buffer.name}@spread{level}")
+    return panels
 
 
 def _cycles_of_step(c: Contraction, tile: RegisterTile, target: Target) -> float:
@@ -130,30 +137,20 @@ def _cycles_of_step(c: Contraction, tile: RegisterTile, target: Target) -> float
     return together / (target.operations[found.instruction].per_cycle * found.tile.depth)
 
 
-def _elements_apart(s: Schedule, c: Contraction, loop: str, axis: str) -> int:
-    """How many elements further on ``a`` is read one iteration of ``loop``, which feeds ``axis``, later.
-
-    0 where that cannot be said.
-    """
-    block = s.block(c.stage.name)
-    steps = {it.name: b.coefficient(loop) for it, b in zip(block.iters, block.bind, strict=True)}
-    moved = (i.coefficient(axis) * stride for i, stride in zip(c.a.indices, _strides(s, c), strict=False))
-    return sum(moved) * steps[axis]
-
-
-def _blocks_apart(s: Schedule, c: Contraction, axis: str, step: int) -> int:
+def _blocks_apart(program: Program, c: Contraction, axis: str, step: int) -> int:
     """How many elements further on ``a`` is read one block of ``step`` along ``axis`` later; 0: unknown."""
     return sum(
         coefficient * stride
-        for i, stride in zip(c.a.indices, _strides(s, c), strict=False)
+        for i, stride in zip(c.a.indices, _strides(program, c), strict=False)
         for atom, coefficient in i.terms
         if isinstance(atom, FloorDiv) and atom.arg.as_var() == axis and atom.divisor == step
     )
 
 
-def _strides(s: Schedule, c: Contraction) -> list[int]:
+def _strides(program: Program, c: Contraction) -> list[int]:
     """The elements that one step of each index of ``a`` moves over; none where that cannot be said."""
-    buffer = next((b for b in s.func.buffers if b.name == c.a.buffer), None)
+    arguments = (*program.inputs, *program.outputs)
+    buffer = next((b for b in arguments if b.name == c.a.buffer), None)
     if buffer is None or buffer.halo is not None or not all(e.is_const for e in buffer.physical_shape):
         return []
     # as the indices of `a`: without dimensions of one element
@@ -161,9 +158,9 @@ def _strides(s: Schedule, c: Contraction) -> list[int]:
     return [prod(sizes[n + 1 :]) for n in range(len(c.a.indices))]
 
 
-def _bytes(s: Schedule, name: str) -> int:
+def _bytes(program: Program, name: str) -> int:
     """Bytes of an argument of constant shape; 0 for other buffers."""
-    for b in s.func.buffers:
+    for b in (*program.inputs, *program.outputs):
         if b.name == name and all(e.is_const for e in b.physical_shape):
             return prod(e.as_int() for e in b.physical_shape) * b.dtype.bytes
     return 0

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import ClassVar, Final, TypeAlias
 
+from tilewright import tiling
 from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import Node
 from tilewright.ir import Program, Stage
-from tilewright.plan.contraction.gemm import GemmPlan, is_large_product, plan_gemm, schedule_gemm
-from tilewright.plan.contraction.gemv import GemvPlan, is_stream, plan_gemv, schedule_gemv
+from tilewright.plan.contraction.gemm import GemmPlan, gemm_nest, is_large_product, plan_gemm
+from tilewright.plan.contraction.gemv import GemvPlan, gemv_nest, is_stream, plan_gemv
 from tilewright.plan.contraction.instructions import tile_of, use_of
 from tilewright.plan.contraction.match import contraction_before, contraction_of, panels_of
 from tilewright.plan.contraction.microkernel import Turn, innermost_of, is_expanded
-from tilewright.plan.contraction.nest import TilePlan, TileProblem, default_tiles, schedule_contraction
+from tilewright.plan.contraction.nest import TilePlan, TileProblem, default_tiles
 from tilewright.plan.contraction.output_order import InOrder, find_in_order
 from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.register_tiling import (
@@ -26,15 +27,16 @@ from tilewright.plan.contraction.register_tiling import (
     vector_width,
 )
 from tilewright.plan.contraction.sharing import shared_axes
-from tilewright.plan.contraction.skinny_gemm import SkinnyPlan, is_wide, plan_skinny, schedule_skinny
-from tilewright.plan.contraction.split_k import SplitKPlan, is_deep, plan_split_k, schedule_split_k
+from tilewright.plan.contraction.skinny_gemm import SkinnyPlan, is_wide, plan_skinny, skinny_nest
+from tilewright.plan.contraction.split_k import SplitKPlan, is_deep, plan_split_k, split_k_nest
+from tilewright.plan.contraction.tiles import tiles_nests
 from tilewright.plan.contraction.tree import tiles_tree
+from tilewright.plan.elementwise.nest import elementwise_nest
 from tilewright.plan.elementwise.panels import is_copy
-from tilewright.plan.rows.nest import schedule_copy_at, schedule_elementwise
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
 from tilewright.plan.trees import Bodies
-from tilewright.schedule import Schedule, with_layout
+from tilewright.schedule import with_layout
 from tilewright.support import ScheduleError
 
 #: Blocks of rows that a search tries also where they do not divide: multiples of usual tiles.
@@ -240,28 +242,22 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
         tiles, bodies = problem.known[plan.vectors]
         return tiles_tree(tiles, bodies, plan, problem.context.machine.target)
 
-    def build(self, s: Schedule, problem: ContractionProblem, plan: ContractionPlan) -> Schedule:
-        """Carry out the nest; an epilogue of a special nest is one of its own."""
-        c, epilogue = problem.c, problem.epilogue
-        target = problem.context.machine.target
-        if isinstance(plan, GemmPlan):
-            return schedule_gemm(s, c, epilogue, plan, problem.context.machine)
+    def trees(self, problem: ContractionProblem, plan: ContractionPlan) -> tuple[tiling.Nest, ...]:
+        """The nest; an epilogue of a special nest is one of its own."""
+        c, epilogue, machine = problem.c, problem.epilogue, problem.context.machine
         if isinstance(plan, TilePlan):
-            packed = problem.layout(plan.vectors)
-            if packed is not None:
-                s = s.set_layout(*packed)
-            return schedule_contraction(s, problem.tiles(plan.vectors), plan, target)
+            tiles, program = problem.laid_out(plan.vectors)
+            return tiles_nests(tiles, plan, program, machine.target, problem.layout(plan.vectors))
+        if isinstance(plan, GemmPlan):
+            return (gemm_nest(c, epilogue, plan, machine),)
         if isinstance(plan, SplitKPlan):
-            s = schedule_split_k(s, c, plan, problem.context.machine)
+            nest = split_k_nest(c, plan, machine)
         elif isinstance(plan, SkinnyPlan):
-            s = schedule_skinny(s, c, plan, problem.context.machine)
+            nest = skinny_nest(c, plan, machine)
         else:
-            s = schedule_gemv(s, c, plan, problem.context.machine)
-        return (
-            s
-            if epilogue is None
-            else schedule_elementwise(s, problem.program, epilogue, problem.context.machine)
-        )
+            nest = gemv_nest(c, plan, machine)
+        after = None if epilogue is None else elementwise_nest(problem.program, epilogue, machine)
+        return (nest,) if after is None else (nest, after)
 
 
 def _is_copied(program: Program, c: Contraction) -> bool:
@@ -287,10 +283,8 @@ def _lines(c: Contraction) -> list[tuple[str, int]]:
     return [(a, n) for a in axes for n in LINES if n < c.extent(a)]
 
 
-def _rows_maker(
-    program: Program, c: Contraction, ordered: InOrder | None
-) -> Callable[[Schedule, str], Schedule] | None:
-    """What computes the operand ``a`` of a product of matrices at a loop; ``None`` where it stays apart.
+def _rows_maker(program: Program, c: Contraction, ordered: InOrder | None) -> Stage | None:
+    """What makes the operand ``a`` of a product of matrices; ``None`` where it stays apart.
 
     Only of products: of windows neighbouring blocks share rows.
     """
@@ -298,6 +292,4 @@ def _rows_maker(
     windows = [axis for axis in c.axes("window") if c.extent(axis) > 1]
     if ordered is not None or windows or tile_of(c) is None or len(makers) != 1 or makers[0].is_reduction:
         return None
-    if program.consumers(c.a.buffer) != (c.stage,):
-        return None
-    return lambda s, loop: schedule_copy_at(s, program, makers[0], loop)
+    return makers[0] if program.consumers(c.a.buffer) == (c.stage,) else None

@@ -40,11 +40,11 @@ from tilewright.cost import (
     whole_cache,
 )
 from tilewright.ir import Program
-from tilewright.plan.contraction.gemm import copy_rows, plain_product
-from tilewright.plan.contraction.microkernel import accumulate_tile, cut_whole
+from tilewright.plan.contraction.gemm import plain_product, rows_copy
+from tilewright.plan.contraction.kernel import accumulated_tile, with_rest
 from tilewright.plan.contraction.register_tiling import vector_width
-from tilewright.schedule import Schedule
 from tilewright.target import Target
+from tilewright.tiling import Leaf, Nest, Place, Step, chain, sequence, shared_chain
 
 #: Rows of the result: fewer are streams, more are large products (128x4096x4096 23.5 -> 20.4 ms).
 MIN_ROWS, MAX_ROWS = 9, 128
@@ -134,27 +134,27 @@ def plan_skinny(c: Contraction, target: Target) -> SkinnyPlan:
     return SkinnyPlan(rows, vectors, steps, rows_collide(rows, c.extent(k) * c.a.dtype.bytes))
 
 
-def schedule_skinny(s: Schedule, c: Contraction, plan: SkinnyPlan, machine: Machine) -> Schedule:
-    """Schedule such a product, without a stage that reads its result."""
-    stage, name, row, (k,) = c.stage, c.stage.name, row_axis(c), c.axes("k")
+def skinny_nest(c: Contraction, plan: SkinnyPlan, machine: Machine) -> Nest:
+    """The nest of such a product, without a stage that reads its result."""
+    stage, row, (k,), j = c.stage, row_axis(c), c.axes("k"), c.vector
     assert row is not None
-    rows, steps = plan.rows, plan.steps
     columns = plan.vectors * vector_width(c, machine.target)
-    panels = -(-c.extent(c.vector) // columns)
+    panels = -(-c.extent(j) // columns)
     own = -(-panels // machine.threads) * columns
-    loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
-    ones = [loops[it.name] for it in stage.iters if it.name not in (row, c.vector, k)]
-    i, j, depth = loops[row], loops[c.vector], loops[k]
-    group, panel, vector = f"{j}_group", f"{j}_panel", f"{j}_vector"
-    around, inner, turn, step = f"{i}_tile", f"{i}_row", f"{depth}_turn", f"{depth}_step"
-    s = s.split(j, own, names=[group, f"{j}_own"]).split(f"{j}_own", columns, names=[panel, vector])
-    s = s.split(i, rows, names=[around, inner]).split(depth, steps, names=[turn, step])
-    s = s.reorder(*ones, group, turn, panel, around, step, inner, vector).decompose_init(name, turn)
-    s = accumulate_tile(s, c, around, (step, inner, vector), STEPS)
-    if plan.copied:
-        s = copy_rows(s, c, group, rows, c.extent(k))
     # what every thread has of the columns; steps and rows
-    least = c.extent(c.vector) - (machine.threads - 1) * own
-    sizes = ((turn, c.extent(k), steps), (panel, least, columns), (around, c.extent(row), rows))
-    s = cut_whole(s, sizes)
-    return s.parallel(group) if machine.threads > 1 else s
+    least = c.extent(j) - (machine.threads - 1) * own
+    ends = {j: own, row: c.extent(row), k: c.extent(k)}
+    tiles = Step(row, plan.rows, hints={"outline": ""})
+    core = accumulated_tile(c, k, row, STEPS)
+    body = with_rest(tiles, c.extent(row), ends[row], core)
+    body = with_rest(Step(j, columns), least, own, body)
+    body = with_rest(Step(k, plan.steps), c.extent(k), ends[k], body)
+    start = chain([Step(row, 1), Step(j, 1, "vector")], Leaf(stage.name))
+    start = with_rest(Step(row, plan.rows), c.extent(row), ends[row], start)
+    start = with_rest(Step(j, columns), least, own, start)
+    body = sequence(Place(stage.writes[0], "init", "local", start), body)
+    if plan.copied:
+        body = sequence(rows_copy(c, plan.rows, c.extent(k)), body)
+    body = shared_chain([Step(j, own)], int(machine.threads > 1), body)
+    ones = [it.name for it in stage.iters if it.kind == "par" and it.name not in (row, j)]
+    return Nest(stage.name, chain([Step(a, 1) for a in ones if c.extent(a) > 1], body))

@@ -37,11 +37,12 @@ from tilewright.cost import (
 from tilewright.ir import Condition, Index, Program, int_lower
 from tilewright.plan.contraction.gemm import is_plain_input
 from tilewright.plan.contraction.instructions import use_of
-from tilewright.plan.contraction.microkernel import accumulate_tile, cut_whole
+from tilewright.plan.contraction.kernel import accumulated_tile, with_rest
 from tilewright.plan.contraction.register_tiling import register_tile, vector_width
 from tilewright.plan.contraction.split_reduction import share_reductions
 from tilewright.schedule import Schedule
 from tilewright.target import Target
+from tilewright.tiling import Leaf, Nest, Place, Step, chain, sequence
 
 #: Steps of a chunk, at most (64x64x262144 took 10.7, 10.0, 9.7, 9.5 ms with 128 to 1024, by hand).
 CHUNK: Final = 1024
@@ -168,24 +169,25 @@ def plan_split_k(c: Contraction, target: Target) -> SplitKPlan:
     return SplitKPlan(tile.rows, tile.vectors, steps, ahead)
 
 
-def schedule_split_k(s: Schedule, c: Contraction, plan: SplitKPlan, machine: Machine) -> Schedule:
-    """Schedule such a product, without a stage that reads its result."""
-    stage, name, row = c.stage, c.stage.name, row_axis(c)
+def split_k_nest(c: Contraction, plan: SplitKPlan, machine: Machine) -> Nest:
+    """The nest of such a product, without a stage that reads its result."""
+    stage, row, (k,), j = c.stage, row_axis(c), c.axes("k", "window"), c.vector
     assert row is not None and c.b is not None
-    columns, steps = plan.vectors * vector_width(c, machine.target), plan.steps
-    loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
-    (k,) = c.axes("k", "window")
-    parts = [loops[a] for a in c.axes("batch", "m", "n") if a not in (row, c.vector)]
-    i, j, depth = loops[row], loops[c.vector], loops[k]
-    turn, step = f"{depth}_turn", f"{depth}_step"
-    around, inner, panel, vector = f"{i}_tile", f"{i}_row", f"{j}_panel", f"{j}_vector"
-    s = s.split(depth, steps, names=[turn, step])
-    s = s.split(i, plan.rows, names=[around, inner]).split(j, columns, names=[panel, vector])
-    s = s.reorder(*parts, turn, around, panel, step, inner, vector).decompose_init(name, turn)
-    s = accumulate_tile(s, c, panel, (step, inner, vector), STEPS)
+    columns = plan.vectors * vector_width(c, machine.target)
+    turn = Step(k, plan.steps)
     if plan.ahead:
-        s = s.annotate(turn, "prefetch", f"{c.b.buffer}@spread")
-    # what every part has of the reduction; rows and columns
-    sizes = ((turn, _least(c, k), steps), (around, c.extent(row), plan.rows))
-    s = cut_whole(s, (*sizes, (panel, c.extent(c.vector), columns)))
-    return s.parallel(parts[0]) if machine.threads > 1 and parts else s
+        turn.hint("prefetch", f"{c.b.buffer}@spread")
+    # the last chunk of a part has whole chunks' steps, each with a condition, and its start whole tiles' rows
+    core = accumulated_tile(c, k, row, STEPS, "guard")
+    panels = Step(j, columns, hints={"outline": ""})
+    body = with_rest(panels, c.extent(j), c.extent(j), core)
+    body = with_rest(Step(row, plan.rows), c.extent(row), c.extent(row), body)
+    body = with_rest(turn, _least(c, k), c.extent(k), body)
+    start = chain([Step(row, 1, tail="guard"), Step(j, 1, "vector")], Leaf(stage.name))
+    start = with_rest(Step(j, columns), c.extent(j), c.extent(j), start)
+    start = with_rest(Step(row, plan.rows), c.extent(row), c.extent(row), start)
+    body = sequence(Place(stage.writes[0], "init", "local", start), body)
+    parts = [Step(a, 1) for a in c.axes("batch", "m", "n") if a not in (row, j)]
+    if machine.threads > 1 and parts:
+        parts[0].bind = "parallel"
+    return Nest(stage.name, chain(parts, body))

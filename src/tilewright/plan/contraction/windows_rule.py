@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
-from tilewright.plan.contraction.narrow_windows import Planes, find_planes, schedule_planes
+from tilewright.plan.contraction.narrow_windows import Planes, find_planes, planes_nest
 from tilewright.plan.rule import Context, Rule
-from tilewright.schedule import Schedule
+from tilewright.tiling import Nest
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,7 @@ class WindowsRule(Rule[WindowsProblem, WindowsPlan]):
         """The widest blocks that divide the channels."""
         return WindowsPlan(problem.planes.size)
 
-    def build(self, s: Schedule, problem: WindowsProblem, plan: WindowsPlan) -> Schedule:
+    def trees(self, problem: WindowsProblem, plan: WindowsPlan) -> tuple[Nest, ...]:
         """Both ends in blocks of channels."""
-        context = problem.context
-        machine = context.machine
-        return schedule_planes(s, context.program, problem.planes, machine, context.constants)
+        c = problem.context
+        return (planes_nest(c.program, problem.planes, c.machine, c.constants),)

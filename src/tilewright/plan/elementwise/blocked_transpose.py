@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 from tilewright.analysis import flat_index, physical, run_length
 from tilewright.cost import KEPT_SHARE, SWEPT_SHARE, Machine, last_cache, second_cache, walks_slowly
-from tilewright.ir import Index, Program, Stage, Store, blocks, stmt_loads, var
-from tilewright.schedule import Schedule
+from tilewright.ir import Index, Program, Stage, Store, stmt_loads, var
+from tilewright.plan.threads import share_steps
 from tilewright.target import Target
+from tilewright.tiling import Body, Cut, Leaf, Step, chain, shared_chain
 
 #: Elements of an axis, and distance of lanes, from which on that pays.
 SHORTEST: Final = 8
@@ -84,38 +86,54 @@ def _alone(name: str, places: Sequence[Index]) -> bool:
     return not any(name in (i - var(name) * i.coefficient(name)).vars for i in places)
 
 
-def transpose_in_squares(
-    s: Schedule, loops: list[str], square: Square, stage: Stage, elements: int, machine: Machine
-) -> tuple[Schedule, list[str]]:
-    """Tiles whose lines are used as a whole on both sides; squares of vectors are transposed in registers.
+def blocked_transpose(stage: Stage, square: Square, total: int, machine: Machine, share: int) -> Body:
+    """Tiles whose lines are used as a whole on both sides; blocks of vectors are transposed in registers.
 
-    ``elements`` is how many the stage computes. Returns the loops over the tiles, too.
+    ``total`` is how many elements the stage computes, ``share`` the iterations that each thread should have.
     """
     target = machine.target
     assert isinstance(stage.body, Store)
-    v, u = loops[square.vector], loops[square.across]
-    lanes = target.lanes(stage.body.writes[0].value.dtype)
-    others = [loop for n, loop in enumerate(loops) if n not in (square.vector, square.across, *square.before)]
-    s = s.reorder(*others, u, *[loops[n] for n in square.before], v)
-    for n in reversed(square.before):
-        s, v = s.fuse(loops[n], v, names=[f"{loops[n]}_{v}"[:60]]), f"{loops[n]}_{v}"[:60]
-    extent = s.loop(u).extent.as_int()
-    side = min(lanes, extent)
-    nbytes = elements * stage.body.writes[0].value.dtype.bytes
-    squares = min(SQUARES if 2 * nbytes <= KEPT_SHARE * last_cache(target) else SQUARES_FAR, extent // side)
-    lines = side * next((n for n in range(squares, 0, -1) if extent % (n * side) == 0), squares)
-    whole = -(-s.loop(v).extent.as_int() // lanes) * lanes
+    names = [it.name for it in stage.iters]
+    count = {it.name: it.extent.as_int() for it in stage.iters}
+    element = stage.body.writes[0].value.dtype
+    lanes, nbytes = target.lanes(element), total * element.bytes
+    along = [*(names[n] for n in square.before), names[square.vector]]
+    u, v = names[square.across], "*".join(along)
+    across, length = count[u], prod(count[a] for a in along)
+    side = min(lanes, across)
+    squares = min(SQUARES if 2 * nbytes <= KEPT_SHARE * last_cache(target) else SQUARES_FAR, across // side)
+    lines = side * next((n for n in range(squares, 0, -1) if across % (n * side) == 0), squares)
+    whole = -(-length // lanes) * lanes
     width = whole if whole <= WHOLE_VECTORS else TILE_VECTORS
-    ragged = [loop for loop, size in ((u, lines), (v, width)) if s.loop(loop).extent.as_int() % size]
-    s = s.split(u, [lines // side, side], names=[f"{u}_tile", f"{u}_square", f"{u}_line"])
-    s = s.split(v, width, names=[f"{v}_tile", f"{v}_vector"])
-    s = s.reorder(*others, f"{u}_tile", f"{v}_tile", f"{u}_square", f"{v}_vector", f"{u}_line")
-    s = s.unroll(f"{u}_line").vectorize(f"{v}_vector")
     near = SWEPT_SHARE * machine.threads * second_cache(target)
+    hints: dict[str, str] = {}
     if walks_slowly(target) and near < 2 * nbytes and nbytes < last_cache(target):
-        s = s.annotate(f"{v}_tile", "prefetch", f"{stage.writes[0]}+{LINES_AHEAD}:1")
-    for loop in ragged:
-        for copy in [f.var for place in blocks(s.func.body) for f in place.loops]:
-            if copy == f"{loop}_tile" or copy.startswith(f"{loop}_tile_"):
-                s = s.partition(copy, -1)
-    return s, [*others, f"{u}_tile", f"{v}_tile"]
+        hints = {"prefetch": f"{stage.writes[0]}+{LINES_AHEAD}:1"}
+    # partial tiles have the blocks of whole ones, with conditions
+    lane = [Step(v, 1, "vector"), Step(u, 1, "unroll")]
+    inside = chain([Step(u, side, tail="guard"), *lane], Leaf(stage.name))
+    others = [Step(a, 1, count=count[a]) for a in names if a != u and a not in along]
+    rows = Step(u, lines, count=-(-across // lines))
+    columns = Step(v, width, count=-(-length // width), hints=hints)
+
+    def cut(step: Step, extent: int, body: Body) -> Body:
+        """The loop, with what its tiles do not divide in a part of its own."""
+        end = extent // step.size * step.size
+        tiles = chain([step], body)
+        return Cut(step.axis, (end,), (tiles, tiles)) if 0 < end < extent else tiles
+
+    if across % lines == 0 and length % width == 0:
+        steps, shared = share_steps([*others, rows, columns], total, machine, share)
+        return shared_chain(steps, shared, inside)
+    # threads share the loops that nest perfectly, of cut rows those of the first part
+    body = cut(columns, length, inside) if length % width else chain([columns], inside)
+    nested = [*others, *([] if across % lines else [rows])]
+    if nested:
+        steps, shared = share_steps(nested, total, machine, share, parts=False)
+        return shared_chain(steps, shared, cut(rows, across, body) if across % lines else body)
+    free = [Step(u, lines, count=across // lines), *([] if length % width else [columns])]
+    steps, shared = share_steps(free, total, machine, share)
+    first = shared_chain(steps, shared, body if length % width else inside)
+    rest = chain([rows], body)
+    end = across // lines * lines
+    return Cut(u, (end,), (first, rest)) if end else rest

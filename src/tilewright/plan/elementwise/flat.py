@@ -9,10 +9,8 @@ Code generation finds that ``k//3`` and ``k%3`` are element ``k``.
 
 from __future__ import annotations
 
-from tilewright.cost import Machine
 from tilewright.ir import Index, Program, Stage, Store, loads, var
-from tilewright.plan.rows.nest import ElementwisePlan, elements, own_parts, parallelise
-from tilewright.schedule import Schedule
+from tilewright.plan.elementwise.plan import ElementwisePlan
 
 
 def lies_flat(program: Program, stage: Stage, plan: ElementwisePlan) -> bool:
@@ -36,18 +34,3 @@ def lies_flat(program: Program, stage: Stage, plan: ElementwisePlan) -> bool:
         if indices != whole or buffer.shape != shape or buffer.layout is not None or buffer.halo is not None:
             return False
     return True
-
-
-def schedule_flat(s: Schedule, stage: Stage, machine: Machine, plan: ElementwisePlan) -> Schedule:
-    """All axes of a stage as one loop in vectors, whose parts threads share."""
-    first, *others = s.loops(stage.name)
-    for loop in others:
-        fused = f"{first}_{loop}"[:60]
-        s, first = s.fuse(first, loop, names=[fused]), fused
-    total = elements(stage)
-    own = own_parts(s, [], first, total, machine, plan.share)
-    if own is None:
-        return s.vectorize(first)
-    part = f"{first}_part"
-    s = s.split(first, own, names=[part, f"{first}_own"]).vectorize(f"{first}_own")
-    return parallelise(s, [part], total, machine, plan.share)

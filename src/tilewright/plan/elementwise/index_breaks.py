@@ -1,39 +1,13 @@
-"""Loops of element-wise stages by what their indices do: where they divide, and where borders fold them."""
+"""Where borders fold the indices of element-wise stages: there their loops are cut."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from tilewright.ir import FloorDiv, Index, MinMax, Mod, Stage, stmt_loads
-from tilewright.schedule import Schedule
+from tilewright.ir import Index, MinMax, Stage, stmt_loads
 
 #: Pieces that a loop is cut into where its loads fold: each is code of its own.
 MOST_FOLDS: Final = 4
-
-
-def split_by_divisors(
-    s: Schedule, stage: Stage, loops: Sequence[str], inner: str
-) -> tuple[Schedule, dict[str, list[str]]]:
-    """The loops, but ``inner``, of which loads take quotients and remainders split by the divisor.
-
-    So there is a division for each of the outer loop's turns instead of each element.
-    """
-    parts = {loop: [loop] for loop in loops}
-    atoms = [atom for ld in stmt_loads(stage.body) for i in ld.indices for atom, _ in i.terms]
-    for loop, it in zip(loops, stage.iters, strict=True):
-        divisors = {
-            atom.divisor
-            for atom in atoms
-            if isinstance(atom, FloorDiv | Mod) and atom.arg.as_var() == it.name
-        }
-        if loop == inner or it.kind != "par" or len(divisors) != 1 or not it.extent.is_const:
-            continue
-        (divisor,) = divisors
-        if it.extent.as_int() % divisor == 0 and it.extent.as_int() > divisor:
-            parts[loop] = [f"{loop}_quotient", f"{loop}_rest"]
-            s = s.split(loop, divisor, names=parts[loop])
-    return s, parts
 
 
 def folds(stage: Stage, axis: str) -> list[int]:

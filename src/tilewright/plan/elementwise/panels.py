@@ -49,7 +49,7 @@ def schedule_panels(s: Schedule, stage: Stage, program: Program, machine: Machin
     if columns % width or depth % group:
         return None
     along = threads_of_reader(s, stage)
-    follows = along == loops[found[0]] and shares_evenly(s, buffer.name, found[0])
+    follows = along == stage.iters[found[0]].name and shares_evenly(s, buffer.name, found[0])
     s, private = _by_each_thread(s, stage, buffer, machine) if along is None else (s, False)
     loops = s.loops(stage.name)[-len(layout.dims) :]
     column, k, outside, inside = loops[found[0]], loops[found[1]], found[2], found[3]

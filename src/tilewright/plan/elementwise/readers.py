@@ -12,7 +12,7 @@ from tilewright.schedule import Schedule
 
 
 def threads_of_reader(s: Schedule, stage: Stage) -> str | None:
-    """The loop of an unscheduled stage along which threads share what reads its result, ``None`` for none.
+    """The axis of an unscheduled stage along which threads share what reads its result, ``None`` for none.
 
     A thread that makes what it reads itself finds it in its own caches.
     """
@@ -22,8 +22,8 @@ def threads_of_reader(s: Schedule, stage: Stage) -> str | None:
     for loop, block, indices in _readings(s, stage.writes[0]):
         moved = {it for it, at in block.binding().items() if loop is not None and loop.var in at.vars}
         dims.update(d for d, i in enumerate(indices) if moved & i.vars)
-    loops = s.loops(stage.name)
-    return loops[dims.pop()] if len(dims) == 1 and len(loops) == len(stage.iters) else None
+    plain = len(s.loops(stage.name)) == len(stage.iters)
+    return stage.iters[dims.pop()].name if len(dims) == 1 and plain else None
 
 
 def loop_of_readers(s: Schedule, name: str) -> For | None:

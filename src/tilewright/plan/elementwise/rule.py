@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
+from tilewright import tiling
 from tilewright.cost import Node
 from tilewright.ir import Stage
-from tilewright.plan.elementwise.flat import lies_flat, schedule_flat
+from tilewright.plan.elementwise.flat import lies_flat
+from tilewright.plan.elementwise.nest import elementwise_nest
 from tilewright.plan.elementwise.panels import schedule_panels
-from tilewright.plan.rows.nest import ElementwisePlan, default_elementwise, schedule_elementwise
+from tilewright.plan.elementwise.plan import ElementwisePlan, default_elementwise
+from tilewright.plan.elementwise.readers import threads_of_reader
 from tilewright.plan.rows.tree import elementwise_tree
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
@@ -74,6 +77,12 @@ class ElementwiseRule(Rule[StageProblem, ElementwisePlan]):
             return None
         return elementwise_tree(program, problem.stage, plan, machine)
 
+    def trees(self, problem: StageProblem, plan: ElementwisePlan) -> tuple[tiling.Nest, ...]:
+        """The loops of a stage by itself, shared as suits it alone."""
+        context = problem.context
+        nest = elementwise_nest(context.program, problem.stage, context.machine, plan)
+        return () if nest is None else (nest,)
+
     def build(self, s: Schedule, problem: StageProblem, plan: ElementwisePlan) -> Schedule:
         """Carry out the loops, unless the stage is computed where it is used already."""
         stage, machine = problem.stage, problem.context.machine
@@ -83,6 +92,5 @@ class ElementwiseRule(Rule[StageProblem, ElementwisePlan]):
         panels = schedule_panels(s, stage, program, machine)
         if panels is not None:
             return panels
-        if lies_flat(program, stage, plan):
-            return schedule_flat(s, stage, machine, plan)
-        return schedule_elementwise(s, program, stage, machine, plan)
+        nest = elementwise_nest(program, stage, machine, plan, threads_of_reader(s, stage))
+        return s if nest is None else tiling.apply(s, [nest])

@@ -1,4 +1,4 @@
-"""The schedule of a chain: producers at a tile of the last result, a register tile for each contraction."""
+"""The trees of a chain: producers at a tile of the last result, a register tile for each contraction."""
 
 from __future__ import annotations
 
@@ -8,72 +8,109 @@ from typing import Final
 
 from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import Machine
-from tilewright.ir import Index, Program, Stage, var
-from tilewright.plan.contraction.microkernel import loops_below
-from tilewright.plan.contraction.nest import TileProblem, default_tiles, schedule_contraction, schedule_inner
+from tilewright.ir import IndexMap, Program, Stage, var
+from tilewright.plan.contraction.nest import TileProblem, default_tiles
 from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.register_tiling import MAX_ROWS, choose_tile, is_tileable
 from tilewright.plan.contraction.sharing import sharing
+from tilewright.plan.contraction.tiles import inner_tile, tiles_nests
+from tilewright.plan.elementwise.plan import elements
 from tilewright.plan.fused.bands import Band, channel_block, summed_axis
-from tilewright.plan.fused.chain import Chain, Link, chain_of, find_links, treats_channels_apart
-from tilewright.plan.rows.nest import elements, parallelise, schedule_inner_rows
-from tilewright.plan.trees import is_balanced
-from tilewright.schedule import Schedule
+from tilewright.plan.fused.chain import Chain, Link, chain_of, find_links, treats_channels_apart, window
+from tilewright.plan.rows.nest import row_body
+from tilewright.plan.threads import is_balanced, share_steps
+from tilewright.schedule import Schedule, with_layout
 from tilewright.support import ScheduleError
 from tilewright.target import Target
+from tilewright.tiling import (
+    Body,
+    Cut,
+    Leaf,
+    Level,
+    Nest,
+    Place,
+    Step,
+    chain,
+    guarded,
+    sequence,
+    shared_chain,
+)
 
 #: Elements of a row of the operand that are transposed together, at least.
 SMALLEST_SQUARE: Final = 4
 
 
-def schedule_row_chain(s: Schedule, chain: Chain, machine: Machine) -> Schedule:
-    """Schedule a chain of two links with whole rows between them, in tiles of as many rows as register tiles.
+def row_chain_nests(links: Chain, machine: Machine) -> tuple[Nest, ...]:
+    """The nests of two links with whole rows between them, in tiles of as many rows as register tiles.
 
-    Raises ScheduleError where a primitive refuses a step.
+    Raises ScheduleError where threads cannot share its rows.
     """
     target = machine.target
-    head, tail = chain.links
+    head, tail = links.links
     program = head.program
-    first, last = (_tileable(program, link, target) for link in chain.links)
-    loop = dict(zip(_axes(last, tail.end), s.loops(tail.end.name), strict=True))
-    batch = [loop[a] for a in chain.outer]
+    first, last = (_tileable(program, link, target) for link in links.links)
+    names = dict(zip(_axes(last, tail.end), [it.name for it in tail.end.iters], strict=True))
     machine = sharing(tail.stage, machine)
-    heads = prod(last.extent(a) for a in chain.outer)
+    heads, rows = prod(last.extent(a) for a in links.outer), last.extent(tail.axis)
     even = is_balanced(heads, machine.threads)
     tile = choose_tile(first, target).rows if row_axis(first) else 1
     if not even:
-        tile = _shared_tile(last.extent(tail.axis), heads, machine)
-    s = s.split(loop[tail.axis], tile, names=["rows", "row"])
-    rest = [v for a, v in loop.items() if v not in batch and a != tail.axis]
-    cut = last.extent(tail.axis) % tile > 0
-    # tiles outside of heads where the last one gets a nest of its own
-    outer = ["rows", *batch] if cut and not even else [*batch, "rows"]
-    s = s.reorder(*outer, "row", *rest)
-    at = outer[-1]
-    for stage in reversed([*head.stages, *([tail.stage] if tail.epilogue else [])]):
-        s = s.compute_at(stage.name, at)
-    s = _inner(s, first, head, at, target)
-    s = schedule_inner_rows(s, head.rows, at)
-    s = _inner(s, last, tail, at, target)
+        tile = _shared_tile(rows, heads, machine)
+    cut = rows % tile > 0
+    tile = min(tile, rows)
+    outer = [a for a in first.axes("batch") if a != first.vector]
+    places = [
+        _made(
+            head,
+            inner_tile(first, head.epilogue, {head.axis: tile} | dict.fromkeys(outer, 1), program, target),
+        )
+    ]
+    places += [Place(stage.name, "make", "local", row_body(stage, stage.iters)) for stage in head.rows]
+    own = inner_tile(last, tail.epilogue, {tail.axis: tile} | dict.fromkeys(links.outer, 1), program, target)
+    # rows that are left go through the tiles of whole ones, with conditions
+    left = {names[tail.axis]: rows % tile}
+    core, rest = sequence(*places, own), sequence(*places, guarded(own, left=left))
+    nests: list[Nest] = []
+    batch = [Step(names[a], 1) for a in links.outer]
+    threads = machine.threads > 1
+    made: Place | None = None
     if head.panels is not None:
+        alone = machine.with_threads(1 if even else machine.threads)
+        body, layout = _panels(program, head.panels, first, alone)
+        buffer = head.panels.writes[0]
         if batch and even:
-            s = s.compute_at(head.panels.name, batch[-1])
-        elif machine.threads > 1:
+            made = Place(head.panels.name, "make", "local", body, None, layout)
+        else:
             # made by all threads for all of them
-            s = s.set_scope(head.panels.writes[0], "global")
-        s = _panels(s, program, head.panels, first, machine.with_threads(1 if even else machine.threads))
-    if cut:
-        s = s.partition("rows", -1)
-    return _parallel(s, batch if even else outer[:1] if cut else outer, machine)
+            scopes = ((buffer, "global"),) if threads else ()
+            nests.append(Nest(head.panels.name, body, ((buffer, layout),), scopes))
+    block = Step(names[tail.axis], tile)
+    whole = rows // tile * tile
+    if even:
+        body = chain([block], core)
+        if cut:
+            body = Cut(block.axis, (whole,), (body, chain([block], rest)))
+        body = shared_chain(
+            batch, len(batch) if threads else 0, body if made is None else sequence(made, body)
+        )
+    elif cut:
+        # tiles outside of heads where the last one gets a nest of its own: what is left is one thread's
+        parts = (chain(batch, core), chain([block, *batch], rest))
+        body = Cut(block.axis, (whole,), (shared_chain([block], int(threads), parts[0]), parts[1]))
+    else:
+        steps = [*batch, block]
+        body = shared_chain(steps, len(steps) if threads else 0, core)
+    return (*nests, Nest(tail.end.name, body))
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A chain right before its loops are cut into bands of ``rows`` rows.
 
-    Constant operands lie in panels, and what threads share of a sum is a stage of its own, whose results the
-    contraction ``total`` adds up for as many parts as there are threads. ``program`` has the layouts by which
-    tiles are chosen, ``tiles`` are the links' contractions there, ``end`` is the stage after ``total``.
+    Constant operands lie in panels by ``layouts``, and what threads share of a sum is a stage of its own,
+    whose results the contraction ``total`` adds up for as many parts as there are threads. ``program`` has
+    the layouts by which tiles are chosen, ``tiles`` are the links' contractions there, ``end`` is the stage
+    after ``total``. ``s`` has the rewrites.
     """
 
     s: Schedule
@@ -81,6 +118,7 @@ class Prepared:
     program: Program
     tiles: tuple[Contraction, ...]
     rows: int
+    layouts: tuple[tuple[str, tuple[str, ...]], ...]
     parts: int = 1
     total: Contraction | None = None
     end: Stage | None = None
@@ -94,53 +132,76 @@ def prepare_bands(s: Schedule, chain: Chain, band: Band, target: Target) -> Prep
     old = chain.links[-1]
     if band.parts > 1:
         s, chain = _in_parts(s, chain, band.parts, target)
-    s, program = _pack(s, chain, target)
+    program, layouts = _pack(chain, target)
     tiles = tuple(_tileable(program, link, target) for link in chain.links)
     if band.parts == 1:
-        return Prepared(s, chain, program, tiles, band.rows)
+        return Prepared(s, chain, program, tiles, band.rows, layouts)
     total = is_tileable(program, program.stage(old.stage.name), target, old.epilogue)
     if total is None:
         raise ScheduleError(f"the sum of the parts of {old.stage.name} has no register tile")
-    return Prepared(s, chain, program, tiles, band.rows, band.parts, total, old.epilogue)
+    return Prepared(s, chain, program, tiles, band.rows, layouts, band.parts, total, old.epilogue)
 
 
-def schedule_bands(p: Prepared, machine: Machine) -> Schedule:
-    """Schedule a chain in bands of rows, blocks of channels where a link treats channels apart.
+def band_nests(p: Prepared, machine: Machine) -> tuple[Nest, ...]:
+    """The nests of a chain in bands of rows, blocks of channels where a link treats channels apart.
 
     Where threads share the channels that the last link sums up, each computes a part of them.
-    Raises ScheduleError where a primitive refuses a step.
     """
-    target = machine.target
-    s, chain, program = p.s, p.chain, p.program
-    tail = chain.links[-1]
-    s = _store(s, program, tail.end)
-    loop = dict(zip(_axes(tail.c, tail.end), s.loops(tail.end.name), strict=True))
-    outer = [loop[a] for a in chain.outer]
-    s = s.split(loop[tail.axis], p.rows, names=["band", "row"])
-    rest = ["row" if a == tail.axis else v for a, v in loop.items() if v not in outer]
-    s = s.reorder(*outer, "band", *rest)
-    # where a link's result is stored, and where its sums are computed
-    store, places = "band", list[str]()
-    for at in range(len(chain.links) - 1, -1, -1):
-        link = chain.links[at]
-        if link is not tail:
-            s = s.compute_at(link.end.name, store)
-            s = _store(s, program, link.end)
-        place, store = store, "band"
-        if at and treats_channels_apart(link):
-            size = channel_block(chain.links[at - 1], target)
-            s, place = _in_blocks(s, link, size, place, f"block{at}"), f"block{at}"
-            store = place
-        if link.epilogue is not None:
-            s = s.compute_at(link.stage.name, place)
-        places.append(place)
-    for c, link, place in zip(p.tiles, chain.links, reversed(places), strict=True):
-        s = _inner(s, c, link, place, target)
-    s = _parallel(s, [*outer, "band"], machine.with_threads(machine.threads if p.total is None else p.parts))
+    target, program, links = machine.target, p.program, p.chain.links
+    tail = links[-1]
+    temps = {b.name for b in program.temps}
+
+    def stored(end: Stage) -> tuple[str, ...]:
+        """The blocks in which a link's result is stored."""
+        layout = program.buffer(end.writes[0]).layout
+        return () if layout is None or end.writes[0] not in temps else _text(layout)
+
+    rows = {len(links) - 1: p.rows}
+    for at in range(len(links) - 2, -1, -1):
+        seen = window(links[at + 1])
+        rows[at] = min(seen.step * rows[at + 1] + seen.overlap, links[at].c.extent(links[at].axis))
+    last = [i.as_var() for i in tail.c.write.indices]
+    at_band: list[Place] = []
+
+    def own(at: int, channels: int | None) -> Body:
+        """The register tiles of a link in its band, or in a block of channels of it."""
+        link, c = links[at], p.tiles[at]
+        names = [i.as_var() or "" for i in c.write.indices]
+        box = {link.axis: rows[at]} | {names[last.index(a)]: 1 for a in p.chain.outer}
+        apart = at > 0 and treats_channels_apart(link)
+        size = channel_block(links[at - 1], target) if apart else channels
+        if size is not None:
+            box[c.vector] = min(size, c.extent(c.vector))
+        body = inner_tile(c, link.epilogue, box, program, target)
+        if apart and size is not None:
+            axis = link.end.iters[_axes(link.c, link.end).index(link.c.vector)].name
+            return Level(((axis, size),), sequence(made(at - 1, size), body))
+        if at > 0:
+            at_band.append(made(at - 1, None))
+        return body
+
+    def made(at: int, channels: int | None) -> Place:
+        return _made(links[at], own(at, channels), stored(links[at].end))
+
+    body = own(len(links) - 1, None)
+    names = dict(zip(_axes(tail.c, tail.end), [it.name for it in tail.end.iters], strict=True))
+    steps = [*(Step(names[a], 1) for a in p.chain.outer), Step(names[tail.axis], p.rows)]
+    threads = machine.threads if p.total is None else p.parts
+    body = shared_chain(steps, len(steps) if threads > 1 else 0, sequence(*at_band, body))
+    mine = ((tail.end.writes[0], stored(tail.end)),) if stored(tail.end) else ()
+    nest = Nest(tail.end.name, body, (*p.layouts, *mine))
     if p.total is None:
-        return s
-    problem = TileProblem(p.total, p.end, tuple(b for b in s.func.buffers if b.name in s.func.outputs))
-    return schedule_contraction(s, problem, default_tiles(problem, machine), target)
+        return (nest,)
+    total = TileProblem(p.total, p.end, program.outputs)
+    return (nest, *tiles_nests(total, default_tiles(total, machine), p.s.require_program(), target))
+
+
+def _made(link: Link, body: Body, layout: tuple[str, ...] = ()) -> Place:
+    return Place(link.end.name, "make", "local", body, None, layout)
+
+
+def _text(layout: IndexMap) -> tuple[str, ...]:
+    return tuple(str(e) for e in layout.apply(tuple(var(f"d{n}") for n in range(len(layout.dims)))))
 
 
 def _in_parts(s: Schedule, chain: Chain, parts: int, target: Target) -> tuple[Schedule, Chain]:
@@ -158,36 +219,16 @@ def _in_parts(s: Schedule, chain: Chain, parts: int, target: Target) -> tuple[Sc
     return s, made
 
 
-def _pack(s: Schedule, chain: Chain, target: Target) -> tuple[Schedule, Program]:
-    """Constant operands in panels, also in the program by which tiles are chosen."""
-    program = chain.links[0].program
+def _pack(chain: Chain, target: Target) -> tuple[Program, tuple[tuple[str, tuple[str, ...]], ...]]:
+    """The program with constant operands in panels, by which tiles are chosen, and these layouts."""
+    program, layouts = chain.links[0].program, list[tuple[str, tuple[str, ...]]]()
     for link in chain.links:
         packed = panel_layout(program, link.c, target, ())
         if packed is not None:
-            s = s.set_layout(*packed)
-            made = {b.name: b for b in s.func.buffers}
-            program = replace(program, inputs=tuple(made[b.name] for b in program.inputs))
-    return s, program
-
-
-def _store(s: Schedule, program: Program, end: Stage) -> Schedule:
-    """Store a link's result in the blocks that the program says."""
-    layout = program.buffer(end.writes[0]).layout
-    if layout is None or end.writes[0] not in {b.name for b in program.temps}:
-        return s
-    physical = layout.apply(tuple(var(f"d{n}") for n in range(len(layout.dims))))
-    return s.set_layout(end.writes[0], [str(e) for e in physical])
-
-
-def _in_blocks(s: Schedule, link: Link, size: int, within: str, name: str) -> Schedule:
-    """The loop over channels of a link's result outermost, cut into blocks."""
-    below = loops_below(s, link.end.name, within)
-    block = s.block(link.end.name)
-    at = _axes(link.c, link.end).index(link.c.vector)
-    channels = next(loop for loop in below if loop in block.bind[at].vars)
-    rest = [loop for loop in below if loop != channels]
-    s = s.split(channels, size, names=[name, f"{name}_channel"])
-    return s.reorder(name, f"{name}_channel", *rest)
+            inputs = (with_layout(b, packed[1]) if b.name == packed[0] else b for b in program.inputs)
+            program = replace(program, inputs=tuple(inputs))
+            layouts.append(packed)
+    return program, tuple(layouts)
 
 
 def _shared_tile(rows: int, heads: int, machine: Machine) -> int:
@@ -205,34 +246,28 @@ def _shared_tile(rows: int, heads: int, machine: Machine) -> int:
     return whole[0] if whole else min(range(MAX_ROWS, MAX_ROWS // 4, -1), key=time)
 
 
-def _panels(s: Schedule, program: Program, panels: Stage, first: Contraction, machine: Machine) -> Schedule:
+def _panels(
+    program: Program, stage: Stage, first: Contraction, machine: Machine
+) -> tuple[Body, tuple[str, ...]]:
     """One register tile's columns after the other; lanes outermost, so that what they gather stays cached."""
-    *heads, along, columns = s.loops(panels.name)
+    *heads, along, columns = [Step(it.name, 1, count=it.extent.as_int()) for it in stage.iters]
     lanes = machine.target.lanes(first.write.value.dtype)
-    dims = len(program.buffer(panels.writes[0]).shape)
     width = choose_tile(first, machine.target).vectors * lanes
-    *outer, last = [f"d{d}" for d in range(dims)]
-    s = s.set_layout(panels.writes[0], (*outer[:-1], f"{last}//{width}", outer[-1], f"{last}%{width}"))
-    s = s.split(columns, lanes).reorder(f"{columns}_o", along, f"{columns}_i").vectorize(f"{columns}_i")
-    depth = panels.iters[-2].extent.as_int()
+    *outer, last = [f"d{d}" for d in range(len(program.buffer(stage.writes[0]).shape))]
+    layout = (*outer[:-1], f"{last}//{width}", outer[-1], f"{last}%{width}")
+    depth, extent = along.count, columns.count
     square = next((n for n in (lanes, lanes // 2, SMALLEST_SQUARE) if n and depth % n == 0), 0)
+    inside = [along, Step(columns.axis, 1, "vector")]
     if square >= SMALLEST_SQUARE:
         # rows of the operand lie across vectors: copies side by side are transposed in registers
-        s = s.split(along, square).unroll(f"{along}_i")
-    if machine.threads == 1 and panels.iters[-1].extent.as_int() % lanes:
+        inside[:1] = [Step(along.axis, square), Step(along.axis, 1, "unroll")]
+    body, block = chain(inside, Leaf(stage.name)), Step(columns.axis, lanes, count=-(-extent // lanes))
+    if machine.threads == 1 and extent % lanes:
         # only the last vector has a mask: whole ones are squares that registers transpose
-        return s.partition(f"{columns}_o", -1)
-    return parallelise(s, [*heads, f"{columns}_o"], elements(panels), machine)
-
-
-def _parallel(s: Schedule, loops: list[str], machine: Machine) -> Schedule:
-    if machine.threads == 1 or not loops:
-        return s
-    name = loops[0]
-    for inner in loops[1:]:
-        s = s.fuse(name, inner, names=[f"{name}_{inner}"[:60]])
-        name = f"{name}_{inner}"[:60]
-    return s.parallel(name)
+        body, whole = chain([block], body), extent // lanes * lanes
+        return chain(heads, Cut(columns.axis, (whole,), (body, body)) if whole else body), layout
+    steps, shared = share_steps([*heads, block], elements(stage), machine)
+    return shared_chain(steps, shared, body), layout
 
 
 def _axes(c: Contraction, end: Stage) -> list[str]:
@@ -241,19 +276,6 @@ def _axes(c: Contraction, end: Stage) -> list[str]:
         return [it.name for it in end.iters]
     found = [i.as_var() for i in c.write.indices]
     return [f"{n}" if name is None else name for n, name in enumerate(found)]
-
-
-def _inner(s: Schedule, c: Contraction, link: Link, within: str, target: Target) -> Schedule:
-    """Register tiles for a contraction inside the loop ``within``."""
-    extents = {it.name: it.extent for it in c.stage.iters}
-    below = loops_below(s, link.end.name, within)
-    for axis, bind in zip(_axes(c, link.end), s.block(link.end.name).bind, strict=True):
-        inside = [v for v in below if v in bind.vars]
-        if axis in extents and not any(it.name == axis and it.kind == "red" for it in c.stage.iters):
-            extents[axis] = Index(prod(s.loop(v).extent.as_int() for v in inside))
-    iters = tuple(replace(it, lo=Index(0), hi=extents[it.name]) for it in c.stage.iters)
-    here = replace(c, stage=replace(c.stage, iters=iters))
-    return schedule_inner(s, here, within, target, link.epilogue)
 
 
 def _tileable(program: Program, link: Link, target: Target) -> Contraction:

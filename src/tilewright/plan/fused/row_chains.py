@@ -25,7 +25,7 @@ from tilewright.plan.contraction.sharing import sharing
 from tilewright.plan.fused.bands import LINE_CYCLES, ROW_LINE_CYCLES, crossing
 from tilewright.plan.fused.chain import Chain, Link, find_chain
 from tilewright.plan.inlining import inline_stages
-from tilewright.plan.trees import is_balanced
+from tilewright.plan.threads import is_balanced
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 

@@ -10,11 +10,12 @@ from typing import ClassVar, TypeAlias
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.fused.bands import Band, find_band
 from tilewright.plan.fused.chain import Chain, find_chain
-from tilewright.plan.fused.nests import prepare_bands, schedule_bands, schedule_row_chain
+from tilewright.plan.fused.nests import band_nests, prepare_bands, row_chain_nests
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
+from tilewright.tiling import apply
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +78,11 @@ class FusedRule(Rule[FusedProblem, FusedPlan]):
         if isinstance(plan, BandPlan):
             assert problem.chain is not None  # else the space has no bands
             band = Band(plan.rows, 0.0, plan.parts)
-            return schedule_bands(prepare_bands(s, problem.chain, band, target), machine)
+            prepared = prepare_bands(s, problem.chain, band, target)
+            return apply(prepared.s, band_nests(prepared, machine))
         # whole rows in tiles; their operands may lie in any order
         s = gather_operands(s, target, problem.context.constants)
         chain = find_chain(s.require_program(), target)
         if chain is None or not chain.has_rows:
             raise ScheduleError(f"{s.require_program().name} is no chain of contractions over rows")
-        return schedule_row_chain(s, chain, machine)
+        return apply(s, row_chain_nests(chain, machine))

@@ -13,7 +13,7 @@ What does not divide is a copy of its own with exact extents.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
@@ -32,11 +32,10 @@ from tilewright.ir import (
     loads,
 )
 from tilewright.plan.contraction.match import panels_of
-from tilewright.plan.contraction.microkernel import fed_by, loops_below
-from tilewright.plan.contraction.nest import parallelise_tiles
 from tilewright.plan.contraction.sharing import sharing
-from tilewright.schedule import Schedule
+from tilewright.plan.contraction.tile_loops import share_tiles
 from tilewright.target import Target
+from tilewright.tiling import Body, Cut, Leaf, Level, Nest, Place, Step, chain, sequence
 
 #: Sizes of a register tile along one axis that are tried.
 SIZES: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
@@ -228,88 +227,62 @@ def cycles_per_step(r: Reduction, plan: GeneralPlan, target: Target) -> float:
     return step * waste / plan.accumulators
 
 
-def schedule_general(s: Schedule, r: Reduction, plan: GeneralPlan, target: Target) -> Schedule:
-    """Schedule a reduction and the stage that consumes it point by point, if there is one.
-
-    Loops of both are those of the unscheduled program. Raises ScheduleError where a step is refused.
-    """
-    stage, last = r.stage, r.last
-    lanes = target.lanes(dtype_of(r))
+def general_nest(r: Reduction, plan: GeneralPlan, program: Program, target: Target) -> Nest:
+    """The nest of a reduction and the stage that consumes it point by point, if there is one."""
+    stage, last, lanes = r.stage, r.last, target.lanes(dtype_of(r))
     own = [it.name for it in stage.iters if it.kind == "par"]
-    pars = [it.name for it in last.iters if it.kind == "par"]
-    loop_of = dict(zip([it.name for it in last.iters], s.loops(last.name), strict=True))
-    loop = {axis: loop_of[along] for axis, along in zip(own, pars, strict=True)}
-    ragged: list[str] = []
-
-    def split(axis: str, size: int) -> list[str]:
-        nonlocal s
-        names = [f"{loop[axis]}_tile", f"{loop[axis]}_own"]
-        s = s.split(loop[axis], size, names=names)
-        if stage.extent(axis) % size:
-            ragged.append(names[0])
-        return names
-
-    rows = {axis: split(axis, size) for axis, size in plan.rows if size > 1}
-    width = plan.vectors * lanes
-    columns = split(r.vector, min(width, stage.extent(r.vector)))
-    around = [loop[a] for a in own if a not in rows and a != r.vector]
-    tiles = [outer for outer, _ in rows.values()]
-    outer = [*around, *([*tiles, columns[0]] if plan.columns_inside else [columns[0], *tiles])]
-    reds = [loop_of[it.name] for it in last.iters if it.kind == "red"]
-    inner = [name for _, name in rows.values()]
-    s = s.reorder(*outer, *reds, *inner, columns[1])
-    tile = outer[-1]
-    if r.epilogue is not None:
-        s = s.compute_at(stage.name, tile).set_scope(stage.writes[0], "register")
-        s = _reduce(s, r, tile, plan)
-        for name in inner:
-            s = s.unroll(name)
-        s = s.vectorize(columns[1])
-    else:
-        out = f"{stage.name}_acc"
-        s = s.cache(stage.writes[0], at=tile, scope="register", mode="write", name=out)
-        s = _reduce(s, r, tile, plan)
-        s = _expand(s, r, f"{out}_out", loops_below(s, f"{out}_out", tile))
-    for panel in r.panels:
-        # those of a panel of columns, just before their use
-        s = s.compute_at(panel, columns[0])
-        s = s.vectorize(loops_below(s, panel, columns[0])[-1])
-    s = s.annotate(tile, "outline")
-    for name in reversed(outer):
-        if name in ragged and s.loop(name).extent.as_int() > 1:
-            s = s.partition(name, -1)
-    return parallelise_tiles(s, outer, last.name, plan.threads) if plan.threads > 1 else s
+    names = dict(zip(own, [it.name for it in last.iters if it.kind == "par"], strict=True))
+    sizes = {axis: size for axis, size in plan.rows if size > 1}
+    sizes[r.vector] = min(plan.vectors * lanes, stage.extent(r.vector))
+    tiles = {a: Step(a, n, count=-(-stage.extent(a) // n)) for a, n in sizes.items()}
+    columns = tiles.pop(r.vector)
+    around = [Step(a, 1, count=stage.extent(a)) for a in own if a not in sizes]
+    outer = [*around, *([*tiles.values(), columns] if plan.columns_inside else [columns, *tiles.values()])]
+    outer[-1].hint("outline")
+    body = _tile(r, plan, list(tiles), names)
+    # panels of operands for a panel of columns, just before their use
+    panels = [_panel(program.stage(name)) for name in reversed(r.panels)]
+    for step in reversed(outer):
+        if step is columns:
+            body = sequence(*panels, body)
+        loop = Level(((names[step.axis], step.size),), body, "serial", tuple(step.hints.items()))
+        end = stage.extent(step.axis) // step.size * step.size
+        ragged = end < stage.extent(step.axis) and end
+        body = Cut(names[step.axis], (end,), (loop, loop)) if ragged else loop
+    if plan.threads > 1:
+        extents = {names[a]: stage.extent(a) for a in own}
+        body = share_tiles(body, extents, [(names[s.axis], s.size) for s in outer], plan.threads)
+    return Nest(last.name, body)
 
 
-def _reduce(s: Schedule, r: Reduction, tile: str, plan: GeneralPlan) -> Schedule:
-    """The nest inside a tile: reduction outside, vectors innermost, its start in front."""
-    block = r.stage.name
-    feeds = fed_by(s, block, loops_below(s, block, tile))
-    reds = [loop for loop, axis in feeds.items() if axis in r.sums]
-    rows = [loop for loop, axis in feeds.items() if axis not in r.sums and axis != r.vector]
-    vector = next(loop for loop, axis in feeds.items() if axis == r.vector)
-    s = s.reorder(*reds, *rows, vector).decompose_init(block, reds[0])
-    for loop in rows:
-        s = s.unroll(loop)
-    s = s.vectorize(vector)
+def _tile(r: Reduction, plan: GeneralPlan, rows: Sequence[str], names: Mapping[str, str]) -> Body:
+    """The nest inside a tile: sums outside, rows expanded, vectors innermost; and what becomes of it."""
+    name, result = r.stage.name, r.stage.writes[0]
+    sums = [Step(a, 1) for a in r.sums]
     if plan.unroll > 1:
-        s = s.annotate(reds[-1], "unroll", str(plan.unroll))
-    start = [loop for loop in s.loops(f"{block}_init") if loop in {f"{x}_init" for x in (*rows, vector)}]
-    for loop in start:
-        s = s.vectorize(loop) if loop == f"{vector}_init" else s.unroll(loop)
-    return s
+        sums[-1].hint("unroll", str(plan.unroll))
+    pars = [it.name for it in r.stage.iters if it.kind == "par"]
+    ordered = sorted(rows, key=pars.index)
+    inner = [
+        *(Step(a, 1, "unroll") for a in (rows if r.epilogue is None else ordered)),
+        Step(r.vector, 1, "vector"),
+    ]
+    nest = chain([*sums, *inner], Leaf(name))
+    if r.epilogue is None:
+        drain = chain([*(Step(a, 1, "unroll") for a in ordered), Step(r.vector, 1, "vector")], Leaf(name))
+        return sequence(Place(result, "keep", "register", nest, drain))
+    rest = chain(
+        [Step(names[a], 1, "unroll") for a in rows],
+        chain([Step(names[r.vector], 1, "vector")], Leaf(r.epilogue.name)),
+    )
+    return sequence(Place(name, "make", "register", nest), rest)
 
 
-def _expand(s: Schedule, r: Reduction, block: str, loops: Sequence[str]) -> Schedule:
-    """A copy of the result: vectors along its last dimension, everything else expanded."""
-    along = s.block(block).bind[-1].vars
-    vector = next(loop for loop in loops if loop in along)
-    rest = [loop for loop in loops if loop != vector]
-    if rest and vector != loops[-1]:
-        s = s.reorder(*rest, vector)
-    for loop in rest:
-        s = s.unroll(loop)
-    return s.vectorize(vector)
+def _panel(stage: Stage) -> Place:
+    """An operand laid out along the vectors, in vectors."""
+    *rest, last = [it.name for it in stage.iters]
+    body = chain([*(Step(a, 1) for a in rest), Step(last, 1, "vector")], Leaf(stage.name))
+    return Place(stage.name, "make", "local", body)
 
 
 def dtype_of(r: Reduction) -> DType:

@@ -18,8 +18,8 @@ from tilewright.plan.general.nest import (
     Reduction,
     default_general,
     fits_registers,
+    general_nest,
     match_reduction,
-    schedule_general,
     strided_operands,
     tiles_of,
 )
@@ -29,6 +29,7 @@ from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import Target
+from tilewright.tiling import Nest
 
 #: Steps of a reduction for each element read or written, from which on register tiles pay.
 REUSE: Final = 8
@@ -83,9 +84,10 @@ class GeneralRule(Rule[GeneralProblem, GeneralPlan]):
         context = problem.context
         return general_tree(problem.reduction, context.bodies, plan, context.machine.target)
 
-    def build(self, s: Schedule, problem: GeneralProblem, plan: GeneralPlan) -> Schedule:
-        """Carry out the nest."""
-        return schedule_general(s, problem.reduction, plan, problem.context.machine.target)
+    def trees(self, problem: GeneralProblem, plan: GeneralPlan) -> tuple[Nest, ...]:
+        """Loops over register tiles."""
+        context = problem.context
+        return (general_nest(problem.reduction, plan, context.program, context.machine.target),)
 
 
 def reduction_before(program: Program, last: Stage, target: Target) -> Reduction | None:

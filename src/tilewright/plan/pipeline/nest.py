@@ -15,13 +15,23 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
+import numpy as np
+
 from tilewright.cost import SWEPT_SHARE, Machine
 from tilewright.ir import Program, Stage
+from tilewright.plan.elementwise.nest import elementwise_nest
+from tilewright.plan.elementwise.plan import CHOICES
 from tilewright.plan.pipeline.group import AtLoop, Group, Placement, loops_of
-from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, too_long
+from tilewright.plan.pipeline.group_plan import (
+    GroupPlan,
+    held_bytes,
+    invalid,
+    kept_rows,
+    made_boxes,
+    too_long,
+)
 from tilewright.plan.pipeline.match import Pipeline
-from tilewright.plan.rows.nest import CHOICES, schedule_elementwise
-from tilewright.schedule import Schedule
+from tilewright.tiling import Body, Cut, How, Leaf, Nest, Place, Step, chain, sequence, shared_chain
 
 #: Rows of a strip that are tried.
 STRIPS: Final = (4, 8, 16, 32, 64, 128)
@@ -99,154 +109,111 @@ def refusal(g: Group, program: Program, machine: Machine, plan: GroupPlan) -> st
     return ""
 
 
-@dataclass(slots=True)
-class _Loops:
-    """The loops of a root by what they are for, outermost first."""
+@dataclass(slots=True, eq=False)
+class _RootLoops:
+    """The loops of a root by what they are for, outermost first; ``lanes`` is the innermost one."""
 
-    tiles: list[str] = field(default_factory=list)
-    own: list[str] = field(default_factory=list)
-    sums: list[str] = field(default_factory=list)
-    expanded: list[str] = field(default_factory=list)
-    inner: str = ""
+    lanes: Step
+    tiles: list[Step] = field(default_factory=list)
+    own: list[Step] = field(default_factory=list)
+    sums: list[Step] = field(default_factory=list)
+    expanded: list[Step] = field(default_factory=list)
 
 
-def schedule_group(s: Schedule, g: Group, program: Program, plan: GroupPlan, machine: Machine) -> Schedule:
-    """Schedule a group. Loops are those of the unscheduled program.
+def group_nests(g: Group, program: Program, plan: GroupPlan, machine: Machine) -> tuple[Nest, ...]:
+    """The nests of a group: those of producers that are computed ahead, then its own.
 
-    Raises ScheduleError where a step is refused.
+    Producers that are inlined are gone from the program's stages by then.
     """
     places = list(zip(g.members, plan.placements, strict=True))
-    for m, place in places:
-        if place == "inline":
-            s = s.inline(m.name)
-        elif place == "root":
-            s = schedule_elementwise(s, program, m, machine)
     lanes = machine.target.lanes(program.buffer(g.root.writes[0]).dtype)
-    s, loops = _root_loops(s, g, plan, lanes)
-    for m, place in reversed(places):
-        if place == "tile":
-            s = s.compute_at(m.name, loops.tiles[-1])
-        elif place in ("row", "slide"):
-            s = s.compute_at(m.name, loops.own[0])
-        elif isinstance(place, AtLoop):
-            stage = next(each for each in g.members if each.name == place.member)
-            own = _own_loops(s, stage, stage.name)
-            s = s.compute_at(m.name, own[loops_of(stage)[place.loop].name])
-        else:
-            continue
-        if m.is_reduction:
-            s = _sums_outside_of_lanes(s, m)
-    kept = kept_rows(g, plan)
-    for m, place in places:
-        if place == "slide":
-            s = s.slide(m.name, loops.own[0])
-    for m, place in places:
-        if place not in ("inline", "root"):
-            s = _in_lanes(s, m, m.name)
-        if place == "slide":
-            s = _in_lanes(s, m, f"{m.name}_first")
-            s = s.roll(m.writes[0], *kept[m.name])
-        if place not in ("inline", "root"):
-            s = _rows_at_lines(s, m.writes[0], LINE // program.buffer(m.writes[0]).dtype.bytes)
+    loops, made = _root_loops(g, plan, lanes), _Producers(g, program, plan)
+    name, inner = g.root.name, loops.lanes
+    body: Body = chain([*loops.sums, *loops.expanded, inner], Leaf(name))
     if loops.sums:
-        s = s.decompose_init(g.root.name, loops.sums[0])
-        s = _last_in_lanes(s, f"{g.root.name}_init")
-    for loop in loops.expanded:
-        s = s.unroll(loop)
-    if loops.inner:
-        s = s.vectorize(loops.inner)
-    rest = plan.own(g.axes)[plan.vector] % lanes
-    if rest and loops.inner and loops.expanded and not g.members and not plan.tile[plan.vector]:
-        # else each vector has a mask, which hides what rows side by side share
-        s = s.partition(loops.own[-1], -1)
-    if not plan.parallel:
-        return s
-    first, *more = loops.tiles[: plan.parallel]
-    for loop in more:
-        fused = f"{first}_{loop}"[:60]
-        s = s.fuse(first, loop, names=[fused])
-        first = fused
-    return s.parallel(first)
+        start = [*(Step(s.axis, s.size) for s in loops.expanded), Step(inner.axis, 1, inner.bind)]
+        body = sequence(Place(g.root.writes[0], "init", "local", chain(start, Leaf(name))), body)
+    extent = plan.own(g.axes)[plan.vector]
+    rest = extent % lanes
+    for n, step in reversed(list(enumerate(loops.own))):
+        if n == 0:
+            # producers at rows stand right inside of the outermost loop of a tile
+            rows = [
+                made.place(m, "slide" if at == "slide" else "make")
+                for m, at in places
+                if at in ("row", "slide")
+            ]
+            body = sequence(*rows, body)
+        body = chain([step], body)
+        plain = not g.members and not plan.tile[plan.vector] and inner.bind == "vector" and loops.expanded
+        if n == len(loops.own) - 1 and rest and plain:
+            # else each vector has a mask, which hides what rows side by side share
+            whole = extent - rest
+            body = Cut(step.axis, (whole,), (body, body)) if whole else body
+    body = sequence(*(made.place(m, "make") for m, at in places if at == "tile"), body)
+    body = shared_chain(loops.tiles, plan.parallel, body)
+    ahead = (elementwise_nest(program, m, machine) for m, at in places if at == "root")
+    return (*(nest for nest in ahead if nest is not None), Nest(name, body))
 
 
-def _rows_at_lines(s: Schedule, buffer: str, line: int) -> Schedule:
-    """Rows of a buffer of tiles begin at lines of so many elements, where they are many lines long.
-
-    Of three neighbours one is then read within lines, and what is stored goes to one line.
-    """
-    *rows, row = s.buffers()[buffer].physical_shape
-    if not rows or not row.is_const or row.const < LONG_ROW * line or row.const % line == 0:
-        return s
-    return s.pad_stride(buffer, -row.const % line)
-
-
-def _root_loops(s: Schedule, g: Group, plan: GroupPlan, lanes: int) -> tuple[Schedule, _Loops]:
-    """Cut and order the loops of the root."""
-    given = list(s.loops(g.root.name))
-    by_kind = {
-        kind: [loop for loop, it in zip(given, g.root.iters, strict=True) if it.kind == kind]
-        for kind in ("par", "red")
-    }
-    loops = _Loops(sums=by_kind["red"])
+def _root_loops(g: Group, plan: GroupPlan, lanes: int) -> _RootLoops:
+    """The loops of the root, cut and in order."""
+    pars = [it.name for it in g.root.iters if it.kind == "par"]
     extents = plan.own(g.axes)
-    split = max(plan.expand) > 1 or bool(loops.sums)
+    one = prod(extents) == 1 or extents[plan.vector] == 1
+    loops = _RootLoops(Step(pars[plan.vector], 1, "serial" if one else "vector"))
+    loops.sums = [Step(it.name, 1) for it in g.root.iters if it.kind == "red"]
+    loops.tiles = [Step(pars[n], plan.tile[n]) for n in plan.order if plan.tile[n]]
     for axis in sorted(plan.order, key=lambda n: (n == plan.vector, plan.order.index(n))):
-        loop, tile, each = by_kind["par"][axis], plan.tile[axis], plan.expand[axis]
-        if tile:
-            s = s.split(loop, tile, names=[f"{loop}_strip", f"{loop}_own"])
-            loops.tiles.append(f"{loop}_strip")
-            loop = f"{loop}_own"
+        name, each = pars[axis], plan.expand[axis]
         if axis == plan.vector:
-            if split:
+            if max(plan.expand) > 1 or loops.sums:
                 # what a vector's elements have in common is computed once
-                s = s.split(loop, lanes, names=[f"{loop}_vector", f"{loop}_lane"])
-                loops.own.append(f"{loop}_vector")
-                loop = f"{loop}_lane"
-            loops.inner = loop
+                loops.own.append(Step(name, min(lanes, extents[axis])))
         elif 1 < each < extents[axis]:
-            s = s.split(loop, each, names=[f"{loop}_turn", f"{loop}_each"])
-            loops.own.append(f"{loop}_turn")
-            loops.expanded.append(f"{loop}_each")
+            loops.own.append(Step(name, each))
+            loops.expanded.append(Step(name, 1, "unroll"))
+        elif each > 1:
+            loops.expanded.append(Step(name, 1, "unroll"))
         else:
-            (loops.expanded if each > 1 else loops.own).append(loop)
-    order = {axis: n for n, axis in enumerate(plan.order)}
-    tiled = [axis for axis in sorted(order, key=lambda n: order[n]) if plan.tile[axis]]
-    loops.tiles = [f"{by_kind['par'][axis]}_strip" for axis in tiled]
-    wanted = [*loops.tiles, *loops.own, *loops.sums, *loops.expanded, loops.inner]
-    if wanted != list(s.loops(g.root.name)):
-        s = s.reorder(*wanted)
-    if prod(extents) == 1 or extents[plan.vector] == 1:
-        loops.inner = ""
-    return s, loops
+            loops.own.append(Step(name, 1))
+    return loops
 
 
-def _own_loops(s: Schedule, stage: Stage, block: str) -> dict[str, str]:
-    """The loops of a producer inside of a nest by its iterators."""
-    node = s.block(block)
-    feeds = {it.name: at.vars for it, at in zip(node.iters, node.bind, strict=True)}
-    own = s.loops(block)[-len(stage.iters) :]
-    return {it.name: next(loop for loop in own if loop in feeds[it.name]) for it in stage.iters}
+class _Producers:
+    """The places of a group's producers: what is made of each in one iteration of the loop where it is."""
+
+    def __init__(self, g: Group, program: Program, plan: GroupPlan) -> None:
+        self.program, self.places = program, list(zip(g.members, plan.placements, strict=True))
+        self.made, self.kept = made_boxes(g, plan), kept_rows(g, plan)
+
+    def place(self, m: Stage, how: How) -> Place:
+        """A producer in vectors along its last axis, with those that are made inside of its own loops."""
+        axes = [it.name for it in m.iters if it.kind == "par"]
+        order = [*axes[:-1], *(it.name for it in m.iters if it.kind == "red"), axes[-1]]
+        row = self._size(m, len(axes) - 1)
+        body: Body = Leaf(m.name)
+        for n, axis in reversed(list(enumerate(order))):
+            last = n == len(order) - 1
+            body = chain([Step(axis, 1, "vector" if last and row > 1 else "serial")], body)
+            inside = [x for x, at in self.places if n and _is_at(at, m, order[n - 1])]
+            body = sequence(*(self.place(x, "make") for x in inside), body)
+        hints: list[tuple[str, str]] = []
+        if how == "slide":
+            axis_of_rows, rows = self.kept[m.name]
+            hints.append(("rows", f"{axes[axis_of_rows]}:{rows}"))
+            row = rows if axis_of_rows == len(axes) - 1 else row
+        line = LINE // self.program.buffer(m.writes[0]).dtype.bytes
+        if len(axes) > 1 and row >= LONG_ROW * line and row % line:
+            # rows begin at lines: of three neighbours one is read within lines, what is stored goes to one
+            hints.append(("pad", str(-row % line)))
+        return Place(m.name, how, "local", body, None, (), tuple(hints))
+
+    def _size(self, m: Stage, axis: int) -> int:
+        lo, hi = self.made[m.name][axis]
+        return int(np.max(hi - lo)) + 1
 
 
-def _sums_outside_of_lanes(s: Schedule, stage: Stage) -> Schedule:
-    """A sum inside of a nest: its last axis, which is in lanes, inside of the loops over terms."""
-    own = _own_loops(s, stage, stage.name)
-    outer = [own[it.name] for it in loops_of(stage)]
-    wanted = [*outer, next(loop for loop in own.values() if loop not in outer)]
-    return s if wanted == list(s.loops(stage.name)[-len(wanted) :]) else s.reorder(*wanted)
-
-
-def _in_lanes(s: Schedule, stage: Stage, block: str) -> Schedule:
-    """A producer inside of a nest: its last axis in lanes."""
-    if stage.is_reduction:
-        own = _own_loops(s, stage, block)
-        s = s.decompose_init(block, next(own[it.name] for it in stage.iters if it.kind == "red"))
-        s = _last_in_lanes(s, f"{block}_init")
-    return _last_in_lanes(s, block)
-
-
-def _last_in_lanes(s: Schedule, block: str) -> Schedule:
-    """The innermost loop around a block in lanes, where it has several iterations."""
-    loop = s.loops(block)[-1]
-    extent = s.loop(loop).extent
-    return s.vectorize(loop) if extent.is_const and extent.as_int() > 1 else s
+def _is_at(at: Placement, m: Stage, axis: str) -> bool:
+    """Whether a placement is inside of a producer's loop over an axis."""
+    return isinstance(at, AtLoop) and at.member == m.name and loops_of(m)[at.loop].name == axis

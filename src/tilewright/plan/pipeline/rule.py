@@ -15,8 +15,8 @@ from tilewright.plan.pipeline.group_plan import GroupPlan
 from tilewright.plan.pipeline.match import find_pipeline
 from tilewright.plan.pipeline.nest import (
     default_strips,
+    group_nests,
     refusal,
-    schedule_group,
     whole_nest,
 )
 from tilewright.plan.pipeline.side_by_side import rows_side_by_side
@@ -24,6 +24,7 @@ from tilewright.plan.pipeline.tree import Member, group_tree, members_of
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Combinations, Space
 from tilewright.schedule import Schedule
+from tilewright.tiling import Nest
 
 #: Columns of a tile, and elements along other axes.
 TILES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -100,10 +101,16 @@ class PipelineRule(Rule[GroupProblem, GroupPlan]):
             return None
         return group_tree(problem.group, context.program, plan, context.machine, known)
 
-    def build(self, s: Schedule, problem: GroupProblem, plan: GroupPlan) -> Schedule:
-        """Carry out the nest."""
+    def trees(self, problem: GroupProblem, plan: GroupPlan) -> tuple[Nest, ...]:
+        """Tiles of the root with what they need of its producers, of a program without what is inlined."""
         context = problem.context
-        return schedule_group(s, problem.group, context.program, plan, context.machine)
+        return group_nests(problem.group, context.program, plan, context.machine)
+
+    def build(self, s: Schedule, problem: GroupProblem, plan: GroupPlan) -> Schedule:
+        """Inline what is to be part of its readers, then carry out the nests."""
+        for m, place in zip(problem.group.members, plan.placements, strict=True):
+            s = s.inline(m.name) if place == "inline" else s
+        return super().build(s, problem, plan)
 
 
 def pipeline_before(

@@ -15,12 +15,12 @@ from typing import Final
 
 from tilewright.cost import Machine
 from tilewright.ir import Index, Program, Stage, Store, var
+from tilewright.plan.elementwise.plan import default_elementwise
 from tilewright.plan.pipeline.group import find_group
 from tilewright.plan.pipeline.group_plan import GroupPlan
 from tilewright.plan.pipeline.nest import refusal, whole_nest
 from tilewright.plan.pipeline.price import TASKS_PER_THREAD
 from tilewright.plan.pipeline.values import values_of
-from tilewright.plan.rows.nest import default_elementwise
 
 #: Rows at a time (u16 blur of 1536x2558, us: one 251, two 257, four 158, eight 131), and of a strip.
 ROWS: Final = (8, 4)

@@ -9,9 +9,9 @@ from math import prod
 from tilewright.analysis import Access, Span
 from tilewright.cost import Machine, Node, Place, Term
 from tilewright.ir import Binary, Expr, Load, Program, Stage, Store, children, condition_of
+from tilewright.plan.elementwise.plan import default_elementwise
 from tilewright.plan.pipeline.group import AtLoop, Group, Placement
 from tilewright.plan.pipeline.group_plan import GroupPlan
-from tilewright.plan.rows.nest import default_elementwise
 from tilewright.plan.rows.tree import ElementwiseLoops, Loops, elementwise_loops
 from tilewright.plan.trees import Body, Touched, around, body_of, composed, one, placed, started
 

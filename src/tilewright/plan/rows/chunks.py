@@ -35,9 +35,7 @@ from tilewright.cost import (
     shares_core,
     whole_cache,
 )
-from tilewright.ir import Buffer, Stage
-from tilewright.plan.contraction.microkernel import loops_below
-from tilewright.schedule import Schedule
+from tilewright.ir import Buffer
 from tilewright.target import Target
 
 #: Rows of a tile, and of a block.
@@ -73,37 +71,3 @@ def next_tiles(buffer: Buffer, elements: int, target: Target) -> tuple[str, ...]
     if not comes_from_memory(buffer, target):
         return ()
     return tuple(f"{buffer.name}+{elements * n}" for n in (1, 2))
-
-
-def sum_chunks(s: Schedule, partial: Stage, block: str, steps: int, streams: tuple[str, ...]) -> Schedule:
-    """The vectors of sums of a block of rows, chunk by chunk; ``partial`` has one reduction loop."""
-    name = partial.name
-    s = s.compute_at(name, block).set_scope(partial.writes[0], "global")
-    row, *others, lane, k = loops_below(s, name, block)
-    extent = s.loop(k).extent.as_int()
-    tile, inner, turn, step = f"{row}_tile", f"{row}_row", f"{k}_turn", f"{k}_step"
-    s = s.split(row, ROWS, names=[tile, inner]).split(k, steps, names=[turn, step])
-    s = s.reorder(turn, tile, step, inner, *others, lane).decompose_init(name, turn)
-    acc = f"{name}_acc"
-    s = s.cache(partial.writes[0], at=tile, scope="register", mode="accumulate", name=acc)
-    s = s.annotate(step, "unroll", str(STEPS))
-    if streams:
-        s = s.annotate(step, "prefetch", ",".join(streams))
-    s = _expand(s, [inner, *others, lane])
-    for copy in (acc, f"{acc}_out"):
-        s = _expand(s, loops_below(s, copy, tile))
-    s = s.vectorize(s.loops(f"{name}_init")[-1])
-    return s.partition(turn, -1) if extent % steps else s
-
-
-def sums_in_registers(s: Schedule, partial: Stage, tile: str) -> Schedule:
-    """The sums of a tile of rows, loaded to be joined."""
-    copy = f"{partial.name}_rows"
-    s = s.cache(partial.writes[0], at=tile, scope="register", name=copy)
-    return _expand(s, loops_below(s, copy, tile))
-
-
-def _expand(s: Schedule, loops: list[str]) -> Schedule:
-    for loop in loops[:-1]:
-        s = s.unroll(loop)
-    return s.vectorize(loops[-1])

@@ -11,7 +11,7 @@ from math import prod
 from tilewright.analysis import flat_index
 from tilewright.ir import ZERO, Iter, Program, Stage, Store, stmt_loads, var
 from tilewright.plan.contraction.register_tiling import VECTORS_OF_SUMS, is_tileable
-from tilewright.plan.rows.nest import accumulates
+from tilewright.plan.elementwise.plan import accumulates
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 

@@ -16,34 +16,20 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final
 
 from tilewright.cost import Machine, buffer_bytes
-from tilewright.ir import Binary, If, Index, Iter, Program, Stage, Store, int_lower, loads
-from tilewright.plan.rows.chunks import (
-    ROWS,
-    chunk_steps,
-    next_tiles,
-    sum_chunks,
-    sums_in_registers,
-    tiles_of_block,
-)
+from tilewright.ir import Binary, If, Program, Stage, Store, loads
+from tilewright.plan.elementwise.plan import elements
+from tilewright.plan.rows.chunks import ROWS, chunk_steps, next_tiles
 from tilewright.plan.rows.match import LaneMatch, ending_stage, is_of_all, match_lanes
-from tilewright.plan.rows.nest import MIN_PARALLEL_ELEMENTS, elements, parallelise
 from tilewright.plan.rows.row_tiling import (
     ahead_in_first_level,
     choose_rows,
     requests_ahead,
 )
+from tilewright.plan.threads import MIN_PARALLEL_ELEMENTS
 from tilewright.schedule import Schedule
 from tilewright.target import Target
-
-#: Results of a tile are joined together, in vectors, where this divides their number.
-MIN_JOINED: Final = 4
-#: Elements along the reduction that an operand is laid out by.
-LINE: Final = 16
-#: Steps of the innermost loop that are unrolled.
-STEPS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,145 +166,3 @@ def _chunked(program: Program, choice: LaneReduction, target: Target) -> LaneRed
     steps = next(it for it in partial.iters if it.kind == "red").extent.as_int()
     chunk = chunk_steps(moving, program.buffer(made), steps, target)
     return replace(found, chunk=chunk) if chunk else None
-
-
-def schedule_lanes(
-    s: Schedule, program: Program, choice: LaneReduction, last: Stage, machine: Machine
-) -> Schedule:
-    """Schedule a reduction along memory that ``last`` ends: its final stage, or a reader of that.
-
-    ``program`` is what `split_reductions` made; other stages of it may be scheduled already.
-    """
-    partial, final = program.stage(choice.partial), program.stage(choice.final)
-    work = elements(partial)
-    pars = [it for it in final.iters if it.kind == "par"]
-    loops = list(s.loops(last.name))[: len(pars)]
-    ragged = False
-    parallel = machine.threads > 1 and work >= MIN_PARALLEL_ELEMENTS
-    shared = block = None
-    if choice.row is None:
-        # the part of a thread: the first axis; all others are columns
-        outer, inner = loops[:1], loops[1:]
-    else:
-        at = [it.name for it in pars].index(choice.row)
-        row, extent = loops[at], pars[at].extent.as_int()
-        names = (f"{row}_tile", f"{row}_row")
-        if at == 0 and choice.panels:
-            s, shared, block = _share_rows(
-                s, row, extent, choice, names, machine.with_threads(machine.threads if parallel else 1)
-            )
-        if shared is None:
-            s = s.split(row, choice.rows, names=names)
-        outer, inner = [*loops[:at], names[0]], [names[1], *loops[at + 1 :]]
-        ragged = extent % choice.rows != 0
-    around = outer[-1]
-    if last.name != final.name:
-        s = s.compute_at(final.name, around).set_scope(final.writes[0], "register")
-    if block is not None:
-        s = sum_chunks(s, partial, block, choice.chunk, choice.ahead)
-        s = sums_in_registers(s, partial, around)
-    else:
-        s = s.compute_at(partial.name, around).set_scope(partial.writes[0], "register")
-        s = _sum(s, choice, partial, around)
-    results = choice.rows * prod(it.extent.as_int() for it in _columns_of(final, choice))
-    together = last.name == final.name and choice.row is not None and results % MIN_JOINED == 0
-    # of a vector of results each has a register of its own: with fewer lanes than that they are not joined
-    vector = min(results, machine.target.lanes(program.buffer(final.writes[0]).dtype))
-    together = together and vector <= next(it for it in final.iters if it.kind == "red").extent.as_int()
-    s = _join(s, final, around, together)
-    if last.name != final.name:
-        for loop in inner:
-            s = s.unroll(loop)
-    if ragged:
-        s = s.partition(around, -1)
-    for name in choice.panels:
-        s, line = _lay(s, name, shared)
-        if shared is None:
-            s = parallelise(s, [line], elements(program.stage(name)), machine)
-    return s if shared is not None else parallelise(s, outer, work, machine)
-
-
-def _share_rows(
-    s: Schedule, row: str, extent: int, choice: LaneReduction, names: tuple[str, str], machine: Machine
-) -> tuple[Schedule, str | None, str | None]:
-    """Give each thread an equal part of the rows, in blocks for chunks: the loops over both, where there are.
-
-    Each thread lays the operand for itself: lines that the other one has written come from its cache.
-    """
-    if extent % (machine.threads * choice.rows) or not (machine.threads > 1 or choice.chunk):
-        return s, None, None
-    group, block, tiles = f"{row}_group", f"{row}_block", extent // machine.threads // choice.rows
-    inside = tiles_of_block(tiles) if choice.chunk else 1
-    if inside > 1:
-        s = s.split(row, [tiles // inside, inside, choice.rows], names=[group, block, *names])
-    else:
-        s = s.split(row, [tiles, choice.rows], names=[group, *names])
-    return s.parallel(group) if machine.threads > 1 else s, group, block if inside > 1 else None
-
-
-def _lay(s: Schedule, name: str, at: str | None) -> tuple[Schedule, str]:
-    """Copy an operand along the reduction: what lies together is read at a time. With the loop over lines."""
-    if at is not None:
-        s = s.compute_at(name, at)
-    *others, k = s.loops(name) if at is None else _below(s, name, at)
-    line, vector = f"{name}_line", f"{name}_vector"
-    s = s.set_scope(name, "global").split(k, LINE, names=[line, vector])
-    return s.reorder(line, *others, vector).vectorize(vector), line
-
-
-def _below(s: Schedule, block: str, loop: str) -> list[str]:
-    loops = list(s.loops(block))
-    return loops[loops.index(loop) + 1 :]
-
-
-def _sum(s: Schedule, choice: LaneReduction, partial: Stage, around: str) -> Schedule:
-    """The vectors of sums: reduction loops outside, rows and columns expanded, lanes innermost."""
-    own = _below(s, partial.name, around)
-    pars, reds = own[: -_reductions(partial)], own[-_reductions(partial) :]
-    s = s.reorder(*reds, *pars).decompose_init(partial.name, reds[0])
-    s = s.annotate(reds[-1], "unroll", str(STEPS))
-    if choice.ahead:
-        s = s.annotate(reds[-1], "prefetch", ",".join(choice.ahead))
-    for loop in pars[:-1]:
-        s = s.unroll(loop).unroll(f"{loop}_init")
-    s = s.vectorize(pars[-1]).vectorize(f"{pars[-1]}_init")
-    whole = _whole_steps(partial)
-    return s.partition(reds[-1], whole) if 0 < whole < s.loop(reds[-1]).extent.as_int() else s
-
-
-def _whole_steps(partial: Stage) -> int:
-    """Steps of the innermost reduction all of whose lanes count in each thread's part; 0 if unknown."""
-    k = next(it for it in reversed(partial.iters) if it.kind == "red")
-    steps = k.extent.as_int()
-    ends = {it.name: (Index(0), it.extent - 1) for it in partial.iters} | {k.name: (Index(0), Index(0))}
-    for cond in partial.body.cond if isinstance(partial.body, If) else ():
-        lanes = 0 if cond.index is None else -cond.index.coefficient(k.name)
-        least = int_lower(cond.index, ends) if cond.index is not None and cond.op == "ge" else None
-        if least is None or lanes <= 0:
-            return 0
-        steps = min(steps, (least // lanes) + 1)
-    return steps
-
-
-def _reductions(stage: Stage) -> int:
-    return sum(1 for it in stage.iters if it.kind == "red")
-
-
-def _columns_of(final: Stage, choice: LaneReduction) -> list[Iter]:
-    """The axes behind that of the rows."""
-    pars = [it for it in final.iters if it.kind == "par"]
-    return pars[[it.name for it in pars].index(choice.row) + 1 :] if choice.row is not None else pars
-
-
-def _join(s: Schedule, final: Stage, around: str, together: bool) -> Schedule:
-    """The sum over the lanes of each result; ``together`` a vector of results at a time."""
-    *pars, lanes = _below(s, final.name, around)
-    if together:
-        first, *more = pars
-        for loop in more:
-            s, first = s.fuse(first, loop, names=[f"{first}_{loop}"[:60]]), f"{first}_{loop}"[:60]
-        return s.decompose_init(final.name, lanes).unroll(lanes).vectorize(first)
-    s = s.decompose_init(final.name, lanes)
-    for loop in pars:
-        s = s.unroll(loop)
-    return s.vectorize(lanes)

@@ -10,14 +10,15 @@ from typing import ClassVar
 from tilewright.cost import Node
 from tilewright.ir import Stage
 from tilewright.plan.elementwise.rule import SHARES, StageProblem
+from tilewright.plan.rows.lanes import lanes_nests
 from tilewright.plan.rows.match_rows import shared_depth
-from tilewright.plan.rows.nest import RowsPlan, default_rows, schedule_rows
-from tilewright.plan.rows.reduction import LaneReduction, chunk_sizes, in_chunks, schedule_lanes
-from tilewright.plan.rows.split_rows import schedule_parts
+from tilewright.plan.rows.nest import RowsPlan, default_rows, rows_nest
+from tilewright.plan.rows.reduction import LaneReduction, chunk_sizes, in_chunks
+from tilewright.plan.rows.split_rows import parts_nest
 from tilewright.plan.rows.tree import rows_tree
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
-from tilewright.schedule import Schedule
+from tilewright.tiling import Nest
 
 #: Rows at once that a search tries.
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -83,10 +84,10 @@ class RowsRule(Rule[RowsProblem, RowsPlan]):
             return None
         return rows_tree(context.bodies, problem.stages, problem.last, plan, context.machine)
 
-    def build(self, s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule:
-        """Compute all stages of a row inside its loop."""
+    def trees(self, problem: RowsProblem, plan: RowsPlan) -> tuple[Nest, ...]:
+        """All stages of a row inside its loop."""
         machine, program = problem.context.machine, problem.context.program
-        return schedule_rows(s, program, problem.stages, problem.last, plan, machine)
+        return (rows_nest(program, problem.stages, problem.last, plan, machine),)
 
 
 class LanesRule(Rule[StageProblem, LaneReduction]):
@@ -116,10 +117,10 @@ class LanesRule(Rule[StageProblem, LaneReduction]):
             others = tuple(replace(chunked, chunk=n) for n in chunk_sizes(program, chunked))
         return Space(default, options, others=others)
 
-    def build(self, s: Schedule, problem: StageProblem, plan: LaneReduction) -> Schedule:
+    def trees(self, problem: StageProblem, plan: LaneReduction) -> tuple[Nest, ...]:
         """Vectors of sums in registers."""
         context = problem.context
-        return schedule_lanes(s, context.program, plan, problem.stage, context.machine)
+        return lanes_nests(context.program, plan, problem.stage, context.machine)
 
 
 class PartsRule(Rule[StageProblem, Fixed]):
@@ -136,8 +137,6 @@ class PartsRule(Rule[StageProblem, Fixed]):
         """Nothing is left to decide."""
         return Fixed()
 
-    def build(self, s: Schedule, problem: StageProblem, plan: Fixed) -> Schedule:
+    def trees(self, problem: StageProblem, plan: Fixed) -> tuple[Nest, ...]:
         """Sums of several parts in registers, threads share parts."""
-        context = problem.context
-        machine = context.machine
-        return schedule_parts(s, context.program, problem.stage, machine)
+        return (parts_nest(problem.context.program, problem.stage, problem.context.machine),)

@@ -19,10 +19,12 @@ from typing import Final
 from tilewright.analysis import physical, run_length
 from tilewright.cost import Machine
 from tilewright.ir import Program, Stage, Store, condition_of, stmt_loads
-from tilewright.plan.contraction.microkernel import loops_below
 from tilewright.plan.contraction.register_tiling import is_tileable
-from tilewright.plan.rows.nest import MIN_RUN, accumulates, default_rows, elements, parallelise, schedule_rows
+from tilewright.plan.elementwise.plan import MIN_RUN, accumulates, elements
+from tilewright.plan.rows.nest import default_rows, rows_nest
+from tilewright.plan.threads import share_steps
 from tilewright.schedule import Schedule
+from tilewright.tiling import Leaf, Nest, Place, Step, chain, sequence, shared_chain
 
 #: Elements of all rows from which on threads are worth starting for each pass over them.
 MIN_ELEMENTS: Final = 1 << 15
@@ -90,40 +92,26 @@ def _beside(program: Program, stage: Stage) -> tuple[str, int] | None:
     return min(found)[::-1] if found else None
 
 
-def schedule_parts(s: Schedule, program: Program, stage: Stage, machine: Machine) -> Schedule:
-    """Schedule a stage that reduces parts of rows.
+def parts_nest(program: Program, stage: Stage, machine: Machine) -> Nest:
+    """The nest of a stage that reduces parts of rows.
 
-    Of rows side by side the sums of several parts are in registers. Raises ScheduleError where a step is
-    refused.
+    Of rows side by side the sums of several parts are in registers.
     """
     beside = _beside(program, stage)
     if beside is None:
         long = [n for n, it in enumerate(stage.iters) if it.kind == "par" and it.extent.as_int() > 1]
         plan = default_rows(program, [], stage, long[-1] + 1, machine)
-        return schedule_rows(s, program, [], stage, plan, machine)
+        return rows_nest(program, [], stage, plan, machine)
     across, run = beside
-    loops = dict(zip((it.name for it in stage.iters), s.loops(stage.name), strict=True))
-    first = stage.iters[0]
-    count = first.extent.as_int()
+    first, count = stage.iters[0].name, stage.iters[0].extent.as_int()
     together = next(n for n in SUMS_AT_ONCE if count % n == 0 and (count // n >= machine.threads or n == 1))
-    part, lane = loops[first.name], loops[across]
-    s = s.split(part, together, names=[f"{part}_block", f"{part}_row"])
-    s = s.split(lane, run, names=[f"{lane}_block", f"{lane}_own"])
-    pars = [loops[it.name] for it in stage.iters if it.kind == "par" and it.name not in (first.name, across)]
-    outer = [f"{part}_block", *pars, f"{lane}_block"]
-    reds = [loops[it.name] for it in stage.iters if it.kind == "red"]
-    s = s.reorder(*outer, *reds, f"{part}_row", f"{lane}_own")
-    sums = f"{stage.name}_acc"
-    s = s.cache(stage.writes[0], at=outer[-1], scope="register", mode="accumulate", name=sums)
-    s = s.unroll(f"{part}_row").vectorize(f"{lane}_own")
-    _, body = condition_of(stage.body)
-    assert isinstance(body, Store)
-    position = [i.as_var() for i in body.writes[0].indices].index(across)
-    for block in (f"{sums}_init", f"{sums}_out"):
-        below = loops_below(s, block, outer[-1])
-        vector = next(loop for loop in below if loop in s.block(block).bind[position].vars)
-        rest = [loop for loop in below if loop != vector]
-        s = s.reorder(*rest, vector).vectorize(vector)
-        for loop in rest:
-            s = s.unroll(loop)
-    return parallelise(s, outer, elements(stage), machine)
+    pars = [it for it in stage.iters if it.kind == "par" and it.name not in (first, across)]
+    outer = [Step(first, together, count=count // together)]
+    outer += [Step(it.name, 1, count=it.extent.as_int()) for it in pars]
+    outer.append(Step(across, run, count=-(-stage.extent(across) // run)))
+    tile = [Step(first, 1, "unroll"), Step(across, 1, "vector")]
+    sums = [Step(it.name, 1) for it in stage.iters if it.kind == "red"]
+    drain = chain(tile, Leaf(stage.name))
+    kept = Place(stage.writes[0], "keep", "register", chain([*sums, *tile], Leaf(stage.name)), drain)
+    steps, shared = share_steps(outer, elements(stage), machine)
+    return Nest(stage.name, shared_chain(steps, shared, sequence(kept)))

@@ -15,7 +15,7 @@ from typing import Final
 
 from tilewright.cost import Machine
 from tilewright.ir import Program, Stage
-from tilewright.plan.rows.nest import accumulates
+from tilewright.plan.elementwise.plan import accumulates
 from tilewright.schedule import Schedule
 
 #: Updates from which on threads are worth starting.

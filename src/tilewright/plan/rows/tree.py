@@ -9,17 +9,15 @@ from math import prod
 from tilewright.cost import Machine, Node, Place, Term
 from tilewright.ir import FloorDiv, Mod, Program, Stage, stmt_loads
 from tilewright.plan.elementwise.blocked_transpose import square_of
-from tilewright.plan.rows.nest import (
-    MIN_PARALLEL_ELEMENTS,
+from tilewright.plan.elementwise.plan import (
     MIN_TILED_ELEMENTS,
     ElementwisePlan,
-    RowsPlan,
     accumulates,
     choosing_axes,
     elements,
-    folded_at_once,
-    parts_of,
 )
+from tilewright.plan.rows.nest import RowsPlan, folded_at_once
+from tilewright.plan.threads import MIN_PARALLEL_ELEMENTS, parts_of
 from tilewright.plan.trees import Bodies, Body, around, body_of, one, placed, started
 
 Loops = list[tuple[str, int, str]]

@@ -13,19 +13,18 @@ What lies across the stripe, such as turned images, is turned in squares of regi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
 from tilewright.cost import Machine
 from tilewright.ir import Stage
-from tilewright.plan.contraction.microkernel import fed_by, loops_below
 from tilewright.plan.elementwise.blocked_transpose import square_of
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.scans.match import Stripes, find_stripes
 from tilewright.plan.space import Space
-from tilewright.schedule import Schedule
+from tilewright.tiling import Body, Cut, Leaf, Nest, Place, Step, chain, sequence, together
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,59 +66,45 @@ class ScansRule(Rule[ScansProblem, StripesPlan]):
         """All that a cache holds."""
         return Space(self.default(problem), {"width": problem.widths})
 
-    def build(self, s: Schedule, problem: ScansProblem, plan: StripesPlan) -> Schedule:
-        """Compute all stages of a stripe inside its loop."""
-        return schedule_stripes(s, problem.stripes, plan.width, problem.context.machine)
+    def trees(self, problem: ScansProblem, plan: StripesPlan) -> tuple[Nest, ...]:
+        """All stages of a stripe inside its loop."""
+        return (stripes_nest(problem.stripes, plan.width, problem.context.machine),)
 
 
-def schedule_stripes(s: Schedule, p: Stripes, width: int, machine: Machine) -> Schedule:
-    """Schedule scans in stripes of ``width`` elements. Raises ScheduleError where a step is refused."""
-    loops = list(s.loops(p.root.name))
-    cut = loops[p.cut]
-    stripe, own = f"{cut}_stripe", f"{cut}_own"
-    s = s.split(cut, width, names=[stripe, own])
-    outer = [*(loops[n] for n in p.others), stripe]
-    inside = [own if n == p.cut else loop for n, loop in enumerate(loops) if n not in p.others]
-    s = s.reorder(*outer, *inside)
-    for loop in outer[:-1]:
-        fused = f"{loop}_{stripe}"[:60]
-        s, stripe = s.fuse(loop, stripe, names=[fused]), fused
-    for m in reversed(p.members):
-        s = s.compute_at(m.stage.name, stripe)
-    for stage in (*(m.stage for m in p.members), p.root):
-        s = _in_lanes(s, p, stage, stripe, machine)
-    return s.parallel(stripe) if machine.threads > 1 else s
+def stripes_nest(p: Stripes, width: int, machine: Machine) -> Nest:
+    """The nest of scans in stripes of ``width`` elements."""
+    cut = p.root.iters[p.cut].name
+    outer = [*(Step(p.root.iters[n].name, 1) for n in p.others), Step(cut, width)]
+    apart = {m.stage.name: {m.apart[n] for n in p.others} for m in p.members}
+    places = [
+        Place(m.stage.name, "make", "local", _in_lanes(p, m.stage, width, apart[m.stage.name], machine))
+        for m in p.members
+    ]
+    body = sequence(*places, _in_lanes(p, p.root, width, set(p.others), machine))
+    return Nest(p.root.name, together(outer, body, "parallel" if machine.threads > 1 else "serial"))
 
 
-def _in_lanes(s: Schedule, p: Stripes, stage: Stage, stripe: str, machine: Machine) -> Schedule:
-    """A stage of a stripe in vectors across it, or along its rows where it turns them: in squares."""
+def _in_lanes(
+    p: Stripes, stage: Stage, width: int, outside: Collection[int | None], machine: Machine
+) -> Body:
+    """A stage of a stripe in vectors across it, or along its rows where it turns them: in blocks.
+
+    Its iterators ``outside`` have one value in a stripe.
+    """
     lanes = machine.target.lanes(p.program.buffer(stage.writes[0]).dtype)
-    below = loops_below(s, stage.name, stripe)
-    of = {name: loop for loop, name in fed_by(s, stage.name, below).items()}
+    extents = {it.name: it.extent.as_int() for n, it in enumerate(stage.iters) if n not in outside}
+    stripe = stage.iters[p.axis_of(stage)].name
+    extents |= {stripe: min(width, extents[stripe])} if stripe in extents else {}
     last = len(stage.iters) - 1
     square = square_of(p.program, stage, last, machine.target) if stage.iters[last].kind == "par" else None
     if square is None or square.before:
-        inner = of.get(stage.iters[p.axis_of(stage)].name)
-        if inner is None:
-            return s
-        return s.reorder(*(loop for loop in below if loop != inner), inner).vectorize(inner)
-    names = [of.get(stage.iters[n].name) for n in (square.across, square.vector)]
-    if None in names:
-        return s
-    lines, vector = (name for name in names if name is not None)
-    outer, ragged = [loop for loop in below if loop not in (lines, vector)], list[str]()
-    squares = {}
-    for loop in (lines, vector):
-        extent = s.loop(loop).extent
-        if extent.is_const and extent.as_int() <= lanes:
-            continue
-        squares[loop] = f"{loop}_square"
-        s = s.split(loop, lanes, names=[squares[loop], f"{loop}_line"])
-        outer.append(squares[loop])
-        if not extent.is_const or extent.as_int() % lanes:
-            ragged.append(squares[loop])
-    lines, vector = (f"{loop}_line" if loop in squares else loop for loop in (lines, vector))
-    s = s.reorder(*outer, vector, lines).unroll(lines).vectorize(vector)
-    for loop in ragged:
-        s = s.partition(loop, -1)
-    return s
+        rest = [Step(a, 1) for a in extents if a != stripe]
+        return chain([*rest, Step(stripe, 1, "vector")], Leaf(stage.name))
+    lines, vector = (stage.iters[n].name for n in (square.across, square.vector))
+    outer = [Step(a, 1) for a in extents if a not in (lines, vector)]
+    blocks = [Step(a, lanes) for a in (lines, vector) if extents[a] > lanes]
+    body = chain([Step(vector, 1, "vector"), Step(lines, 1, "unroll")], Leaf(stage.name))
+    for block in reversed(blocks):
+        loop, end = chain([block], body), extents[block.axis] // lanes * lanes
+        body = Cut(block.axis, (end,), (loop, loop)) if end < extents[block.axis] else loop
+    return chain(outer, body)

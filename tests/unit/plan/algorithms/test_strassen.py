@@ -12,11 +12,12 @@ from tilewright.cost import Machine
 from tilewright.ir import CONST, F32, run_function
 from tilewright.lang import ops
 from tilewright.plan import EXACT
-from tilewright.plan.algorithms.strassen import StrassenChoice, choose_strassen, schedule_strassen
+from tilewright.plan.algorithms.strassen import StrassenChoice, choose_strassen, strassen_nest
 from tilewright.schedule import Schedule, derived_constants, replay
 from tilewright.strategies import default_schedule
 from tilewright.target import X86_AVX512
 from tilewright.target.x86_cores import core
+from tilewright.tiling import apply
 
 LANES = HOST.lanes(F32)
 # which method pays follows from the memory, and from tile registers: the same everywhere
@@ -105,9 +106,8 @@ def test_small_and_odd_extents_on_the_interpreter(m, pairs, k, rows, vectors, th
     choice = StrassenChoice(match, rows, vectors, LANES)
     monkeypatch.setattr("tilewright.plan.algorithms.strassen.sharing", lambda stage, n: n)
     s = Schedule(program).strassen("C", choice.width, choice.weights)
-    check(
-        program, schedule_strassen(s, choice, s.program.stage("Y"), Machine(TARGET, threads)), interpret=True
-    )
+    nest = strassen_nest(s.program, choice, s.program.stage("Y"), Machine(TARGET, threads))
+    check(program, apply(s, [nest]), interpret=True)
 
 
 @pytest.mark.parametrize(("batch", "height", "threads"), [(3, 1, 2), (2, 2, 2), (0, 1, 2), (2, 1, 1)])
@@ -119,9 +119,8 @@ def test_blocks_of_rows_and_several_matrices_on_the_interpreter(batch, height, t
     choice = StrassenChoice(match, height, 1, LANES, height)
     monkeypatch.setattr("tilewright.plan.algorithms.strassen.sharing", lambda stage, n: n)
     s = Schedule(program).strassen("C", choice.width, choice.weights, height, choice.copies)
-    check(
-        program, schedule_strassen(s, choice, s.program.stage("Y"), Machine(TARGET, threads)), interpret=True
-    )
+    nest = strassen_nest(s.program, choice, s.program.stage("Y"), Machine(TARGET, threads))
+    check(program, apply(s, [nest]), interpret=True)
 
 
 def chosen(m, n, k, threads=2, batch=0):

@@ -111,7 +111,7 @@ def test_a_step_that_is_refused_leaves_the_simple_schedule_and_a_note(monkeypatc
     def none(*args):
         raise ScheduleError("not today")
 
-    monkeypatch.setattr(default, "schedule_planes", none)
+    monkeypatch.setattr(default, "planes_nest", none)
     with caplog.at_level("INFO", "tilewright"):
         s = check(depthwise(1, LANES, (7, 7), (3, 3), pad=1), interpret=False)
     assert not in_blocks(s)

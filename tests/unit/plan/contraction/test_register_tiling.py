@@ -92,4 +92,4 @@ def test_axes_of_one_name_do_not_clash_with_parts_of_loops(summed):
     s = check(lang.program([x, w], [y]), target=LANES)
     assert f"{summed}_1" in [it.name for it in s.source.stages[0].iters]
     assert not s.notes
-    assert "alloc Y_acc: f32[" in str(s)
+    assert "alloc Y_register: f32[" in str(s)

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.unit.plan.contraction.test_cache_blocking import machine
+from tests.unit.plan.loops import accumulates
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
@@ -21,10 +22,6 @@ def product(m, n, k, *, bias=False):
     return lang.program([a, b, d], [y])
 
 
-def chunked(s):
-    return any(loop.endswith("_turn") for loop in s.loops())
-
-
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("m", "n", "k"), [(16, 64, 1024), (23, 45, 2048), (30, 33, 3072), (9, 16, 1024)])
@@ -32,7 +29,7 @@ def test_all_sizes(m, n, k, threads, bias, monkeypatch):
     monkeypatch.setattr(deep, "MIN_DEPTH", 1)
     monkeypatch.setattr(deep, "CHUNK", 100)
     monkeypatch.setattr(deep, "whole_cache", lambda target: 0)
-    assert chunked(check(product(m, n, k, bias=bias), threads=threads, accuracy=EXACT, interpret=False))
+    assert accumulates(check(product(m, n, k, bias=bias), threads=threads, accuracy=EXACT, interpret=False))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +43,7 @@ def test_all_sizes(m, n, k, threads, bias, monkeypatch):
     ],
 )
 def test_only_long_reductions_of_much_that_is_read(shape, expected):
-    assert chunked(default_schedule(product(*shape), Machine(machine(1024, 32 * 1024), 2))) == expected
+    assert accumulates(default_schedule(product(*shape), Machine(machine(1024, 32 * 1024), 2))) == expected
 
 
 def test_many_short_products_are_no_long_reduction(monkeypatch):
@@ -56,7 +53,7 @@ def test_many_short_products_are_no_long_reduction(monkeypatch):
     c = lang.compute((64, 49, 3, 32), lambda w, i, h, j: lang.sum(a[w, h, i, r] * b[w, r, h, j], axis=r))
     program = lang.program([a, b], [c])
     s = default_schedule(program, Machine(machine(1024, 4096), 2))
-    assert not chunked(s) and not any("part" in name for name in s.blocks())
+    assert not accumulates(s) and not any("part" in name for name in s.blocks())
 
 
 @pytest.mark.parametrize(
@@ -69,4 +66,4 @@ def test_many_short_products_are_no_long_reduction(monkeypatch):
 )
 def test_many_tiles_ask_for_the_next_chunk(shape, expected):
     s = default_schedule(product(*shape), Machine(machine(1024, 32 * 1024), 2))
-    assert chunked(s) and ("prefetch=B@spread" in str(s)) == expected
+    assert accumulates(s) and ("prefetch=B@spread" in str(s)) == expected

@@ -25,6 +25,15 @@ from tilewright.support import ScheduleError
 LANES = HOST.lanes(F32)
 
 
+def is_fused(s):
+    """Whether several contractions share their outermost loop."""
+    around = {}
+    for name in s.blocks():
+        if any(it.kind == "red" for it in s.block(name).iters):
+            around.setdefault(s.loops(name)[0], set()).add(s.block(name).stage)
+    return any(len(stages) > 1 for stages in around.values())
+
+
 def stage(x, i, *shape, low=True, residual=None, stride=1, dilation=1, pad=0):
     """A convolution as models have it (by channel where the weights have one), its bias, cut at 0 and 6.
 
@@ -123,7 +132,7 @@ def test_results(case, threads, in_bands):
     args, options, rows = CASES[case]
     in_bands(rows)
     s = check(block(*args, **options), threads=threads, interpret=False)
-    assert "band" in str(s)
+    assert is_fused(s)
 
 
 @pytest.mark.parametrize("case", ["borders in one tile", "batch, strided"])
@@ -152,7 +161,7 @@ def test_a_block_that_pays_is_one_nest(threads, expected):
     band = choose_band(chain_in(program), Machine(HOST, threads))
     # nothing is gained on one thread; three share channels more evenly than rows
     assert (band and (band.rows, band.parts)) == expected
-    assert ("band" in str(default_schedule(program, Machine(HOST, threads)))) == (band is not None)
+    assert is_fused(default_schedule(program, Machine(HOST, threads))) == (band is not None)
 
 
 def test_bands_fit_the_cache():

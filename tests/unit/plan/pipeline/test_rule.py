@@ -188,7 +188,7 @@ def test_a_refused_step_leaves_one_nest_a_stage(monkeypatch):
     def refuse(s, name):
         raise ScheduleError("not today")
 
-    monkeypatch.setattr("tilewright.plan.pipeline.rule.schedule_group", lambda *given: refuse(*given[:2]))
+    monkeypatch.setattr("tilewright.plan.pipeline.rule.group_nests", lambda *given: refuse(*given[:2]))
     planned = plan_unit(CASES["harris"], Machine(HOST, 2))
     assert {found.rule for found in planned.plan.nests} == {"elementwise"}
     assert any("not today" in str(note) for note in planned.schedule.notes)

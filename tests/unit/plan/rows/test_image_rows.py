@@ -87,7 +87,7 @@ def test_taps_at_the_border_alone_are_masked():
     """Of three tiles of a row the first and the last one meet the padding: copies of their own."""
     s = check(made("depthwise, three tiles a row"), interpret=False)
     loops = {loop for name in s.blocks() for loop in s.loops(name)}
-    assert {"ow_0", "ow_0_1", "ow_0_1_1"} <= {loop.removeprefix("Y_") for loop in loops}
+    assert {"ow_0", "ow_0_p1", "ow_0_p2"} <= {loop.removeprefix("Y_") for loop in loops}
 
 
 @pytest.mark.parametrize("op", [ops.max_pool, ops.average_pool], ids=["max", "mean"])

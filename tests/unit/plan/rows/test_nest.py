@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.plan.contraction.test_cache_blocking import machine
+from tests.unit.plan.loops import along, extent
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
@@ -11,6 +12,8 @@ from tilewright.cost import Machine
 from tilewright.ir import Index, IndexMap, blocks, var
 from tilewright.lang import ops
 from tilewright.lower import lower
+from tilewright.plan import threads as sharing
+from tilewright.plan.elementwise import nest as elementwise
 from tilewright.plan.rows import nest as rows
 from tilewright.plan.rows.match_rows import shared_depth
 from tilewright.strategies import default_schedule
@@ -19,12 +22,14 @@ from tilewright.strategies import default_schedule
 @pytest.fixture(autouse=True)
 def tiles_however_small(monkeypatch):
     """Where it would not pay."""
-    monkeypatch.setattr(rows, "MIN_TILED_ELEMENTS", 0)
-    monkeypatch.setattr(rows, "MIN_PARALLEL_ELEMENTS", 0)
+    monkeypatch.setattr(elementwise, "MIN_TILED_ELEMENTS", 0)
+    monkeypatch.setattr(sharing, "MIN_PARALLEL_ELEMENTS", 0)
 
 
 def tiled(s):
-    return any("_square" in loop for name in s.blocks() for loop in s.loops(name))
+    """Whether vectors of some stage are turned: its innermost loop is expanded, inside of lanes."""
+    kinds = ([s.loop(loop).kind.name for loop in s.loops(name)[-2:]] for name in s.blocks())
+    return ["vector", "unroll"] in list(kinds)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -88,7 +93,7 @@ def test_vectors_run_along_blocks_of_channels(channels, width, threads):
     x, gate = t(1, channels, 5, width, name="X"), t(1, channels, 1, 1, name="G")
     y = lang.compute((1, channels, 5, width), lambda n, c, h, w: x[n, c, h, w] * gate[n, c, 0, 0], name="Y")
     s = check(in_blocks(lang.program([x, gate], [y])), threads=threads)
-    assert s.loops("Y")[-1] == "c_lane" and " in 0:16 vector" in str(s)
+    assert s.loops("Y")[-1] == along(s, "Y", "c")[-1] and " in 0:16 vector" in str(s)
     assert not tiled(s)
 
 
@@ -96,7 +101,7 @@ def test_a_slice_of_blocked_channels_is_copied_along_them():
     x = t(1, 64, 50, name="X")
     y = lang.compute((1, 32, 50), lambda n, c, w: x[n, c + 32, w], name="Y")
     s = check(in_blocks(lang.program([x], [y])))
-    assert s.loops("Y")[-1] == "c_lane"
+    assert s.loops("Y")[-1] == along(s, "Y", "c")[-1]
 
 
 def test_few_outer_iterations_are_joined_by_parts_of_the_next_loop():
@@ -117,13 +122,13 @@ def softmax(rows_, columns):
 @pytest.mark.parametrize(("height", "together"), [(96, 8), (36, 4), (37, 1), (8, 1)])
 def test_short_rows_are_computed_several_at_once(height, together, threads):
     s = check(softmax(height, 33), threads=threads)
-    found = next((loop.extent.as_int() for loop in map(s.loop, s.loops("Y")) if loop.var.endswith("_own")), 1)
-    assert found == (together if threads == 2 or height != 8 else 2)
+    _, *own = along(s, "Y", 0)
+    assert ([extent(s, loop) for loop in own] or [1])[-1] == (together if threads == 2 or height != 8 else 2)
 
 
 def test_long_rows_are_computed_one_by_one():
     s = check(softmax(96, 16 * rows.SHORT_ROW * 2))
-    assert not any(loop.endswith("_own") for loop in s.loops("Y"))
+    assert len(along(s, "Y", 0)) == 1
 
 
 def test_exponentials_are_kept_where_the_result_goes():
@@ -199,7 +204,7 @@ def test_threads_share_a_single_row(shape, threads):
     x = t(*shape, name="X")
     s = check(lang.program([x], [lang.compute(shape, lambda *i: x[i] * 2.0, name="Y")]), threads=threads)
     assert "parallel" in str(s)
-    assert any(loop.endswith("_own") for loop in s.loops("Y")) == (shape[0] < threads or len(shape) == 1)
+    assert (len(along(s, "Y", -1)) > 1) == (shape[0] < threads or len(shape) == 1)
 
 
 def test_several_sums_of_one_row_are_shared_by_threads():

@@ -59,7 +59,7 @@ def test_softmax_of_one_row():
 def test_sums_of_blocks_are_in_registers():
     s = check(normalised((1, 16, 64, 40), 16), interpret=False)
     for name in shared(s):
-        assert re.search(rf"alloc {name}_acc: .* register", str(s))
+        assert re.search(rf"alloc {name}_register: .* register", str(s))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,49 @@
+"""Tilings: the value in which decisions about a nest are written, and the function that carries them out."""
+
+from tilewright.tiling.apply import apply
+from tilewright.tiling.grammar import (
+    KEPT,
+    MADE,
+    Bind,
+    Body,
+    Cut,
+    How,
+    Leaf,
+    Level,
+    Nest,
+    Place,
+    Seq,
+    Tail,
+    items_of,
+    sequence,
+)
+from tilewright.tiling.steps import Step, chain, expanded, guarded, shared_chain, together
+from tilewright.tiling.text import parse, show
+from tilewright.tiling.verify import verify
+
+__all__ = [
+    "KEPT",
+    "MADE",
+    "Bind",
+    "Body",
+    "Cut",
+    "How",
+    "Leaf",
+    "Level",
+    "Nest",
+    "Place",
+    "Seq",
+    "Step",
+    "Tail",
+    "apply",
+    "chain",
+    "expanded",
+    "guarded",
+    "items_of",
+    "parse",
+    "sequence",
+    "shared_chain",
+    "show",
+    "together",
+    "verify",
+]
