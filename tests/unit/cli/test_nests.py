@@ -247,7 +247,7 @@ def test_emitted_c_changes_arrays_in_place(files, call):
     ("edit", "options", "message"),
     [
         (("j++", "j--"), (), "gemver.c:10:17"),
-        (("double x[N]", "double *x"), (), "'x' is a pointer: declare an array with its extents"),
+        (("double x[N]", "double **x"), (), "'x' is a pointer to pointers"),
         (("v[j];", "v[j]]];"), (), "gemver.c:11:"),
         (("A[i][j] + u", "A[v[i]][j] + u"), (), "gemver.c:11:"),
         (("double x[N]", "double A[N]"), (), "the name 'A' is declared twice"),
