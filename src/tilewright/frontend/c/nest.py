@@ -14,7 +14,7 @@ from tilewright.frontend.c.preprocess import Preprocessor
 from tilewright.frontend.c.reader import Reader
 from tilewright.frontend.c.source import Part, Source
 from tilewright.ir import LoopFunction
-from tilewright.support import ProgramError
+from tilewright.support import Location, ProgramError
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,13 @@ class CNest:
 
         Raises ProgramError, with line and column, for what is not part of nests.
         """
+        return self.read(sizes)[0]
+
+    def read(self, sizes: Mapping[str, int]) -> tuple[LoopFunction, Mapping[str, Location]]:
+        """The nest as :meth:`at` has it, and where its statements stand, by the names of their blocks."""
+        reader = self._reader(sizes)
         try:
-            return self._reader(sizes).function()
+            return reader.function(), reader.builder.places
         except RecursionError:
             raise ProgramError(
                 "expressions or statements are nested too deeply", where=self.source.path

@@ -182,7 +182,10 @@ class Reader(Statements):
         functions = [p for p in self.source.parts if p.name is not None]
         fixed = d.init is not None and (
             "const" in d.quals
-            or not any(d.name in changed(self.source, self.source.parsed(p)[0]) for p in functions)
+            or (
+                "static" in d.storage
+                and not any(d.name in changed(self.source, self.source.parsed(p)[0]) for p in functions)
+            )
         )
         if isinstance(d.type, self.c.ArrayDecl | self.c.PtrDecl):
             v = self.array(d)

@@ -34,10 +34,14 @@ _LOOPS: Final = re.compile(r"\b(?:for|while|do)\b")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a file at its top level: a function (``name``), or a declaration; ``line`` is its first."""
+    """A part of a file at its top level: a function (``name``), or a declaration.
+
+    ``line`` is its first, ``start`` the characters before it.
+    """
 
     text: str
     line: int
+    start: int
     name: str | None = None
 
     @property
@@ -67,13 +71,11 @@ def parts_of(text: str) -> list[Part]:
             piece = text[start : n + 1]
             first = start + len(piece) - len(piece.lstrip())
             found = re.search(r"(\w+)\s*\(", blanked[start : n + 1]) if function else None
-            part = Part(
-                text[first : n + 1], text.count("\n", 0, first) + 1, found.group(1) if found else None
-            )
-            out.append(part)
+            name = found.group(1) if found else None
+            out.append(Part(text[first : n + 1], text.count("\n", 0, first) + 1, first, name))
             start, function = n + 1, False
     if text[start:].strip():
-        out.append(Part(text[start:], text.count("\n", 0, start) + 1))
+        out.append(Part(text[start:], text.count("\n", 0, start) + 1, start))
     return out
 
 
@@ -90,7 +92,7 @@ class Source:
         """The file cut, without what means nothing to nests; columns stay."""
         text = _IGNORED.sub(lambda m: " " * len(m.group()), self.text)
         text = _SPELT.sub(lambda m: m.group(1).ljust(len(m.group())), text)
-        return parts_of(_PRAGMA.sub("", text))
+        return parts_of(_PRAGMA.sub(lambda m: " " * len(m.group()), text))
 
     @cached_property
     def lines(self) -> list[str]:

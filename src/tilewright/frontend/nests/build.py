@@ -55,6 +55,7 @@ from tilewright.ir import (
     var,
     walk_index,
 )
+from tilewright.support import Location
 
 MAX_STATEMENTS: Final = 10_000
 """Most statements of one nest."""
@@ -71,6 +72,8 @@ class NestBuilder:
     buffers: dict[str, Buffer] = field(default_factory=dict)
     params: dict[str, Param] = field(default_factory=dict)
     temps: list[str] = field(default_factory=list)
+    places: dict[str, Location] = field(default_factory=dict)
+    """Where statements stand in the user's text, by the names of their blocks."""
     _names: set[str] = field(default_factory=set)
     _blocks: int = 0
 
@@ -238,6 +241,10 @@ class NestBuilder:
         if self._blocks > MAX_STATEMENTS:
             raise self.arith.fail(f"the nest has more than {MAX_STATEMENTS} statements")
         self._names.add(block)
+        # an error that is made here would say where
+        where = self.arith.fail("").where
+        if where is not None:
+            self.places[block] = where
         iters = tuple(Iter(v, lo, hi, "ord") for v, lo, hi in at.loops)
         bind = tuple(var(v) for v, _, _ in at.loops)
         return Block(block, block, iters, bind, body, None, at.where)

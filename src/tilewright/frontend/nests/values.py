@@ -32,11 +32,12 @@ from tilewright.ir import (
     imin,
     mod,
 )
+from tilewright.support import ProgramError
 
 Value: TypeAlias = "Index | Expr | float"
 """An affine integer, a scalar expression, or a real literal without a type."""
 
-Fail: TypeAlias = Callable[[str], Exception]
+Fail: TypeAlias = Callable[[str], ProgramError]
 
 #: Functions of one argument and those of two, by the names that C's <math.h> and Python's math give them.
 FUNCTIONS: Final = {
