@@ -49,13 +49,18 @@ class Original:
 
 
 def original(
-    path: Path, name: str | None = None, *, compiler: str | None = None, level: str = "-O0"
+    path: Path,
+    name: str | None = None,
+    *,
+    compiler: str | None = None,
+    level: str = "-O0",
+    library_of: CNest | None = None,
 ) -> Original:
-    """Compile a file as a library of its own, and read its nest."""
+    """Compile a file as a library of its own, and read its nest, unless it is that of another file."""
     library = path.with_suffix(".so")
     command = [str(compiler or GCC), level, *FLAGS, str(path), "-o", str(library), "-lm"]
     subprocess.run(command, check=True, capture_output=True)
-    return Original(c_nest(path, name), ctypes.CDLL(str(library)))
+    return Original(library_of or c_nest(path, name), ctypes.CDLL(str(library)))
 
 
 def drawn(nest: CNest, func: LoopFunction, rng: np.random.Generator) -> dict[str, np.ndarray]:

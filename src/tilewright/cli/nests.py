@@ -64,17 +64,17 @@ def arguments_of(nest: Nest, sizes: Mapping[str, int]) -> list[TensorInfo]:
 
 
 def compile_nest(state: State, text: str, options: CompileOptions, emit: str, output: str | None) -> None:
-    """``tilewright compile FILE.c``: what came of a nest, and its code with ``--emit c``."""
-    if emit not in ("artefact", "c"):
-        raise click.UsageError(f"--emit {emit} is for models: nests are emitted as c")
+    """``tilewright compile FILE.c``: what came of it, its code (``--emit c``) or header (``c-header``)."""
+    if emit not in ("artefact", "c", "c-header"):
+        raise click.UsageError(f"--emit {emit} is for models: nests are emitted as c and c-header")
     if emit == "artefact" and output is not None:
         raise click.UsageError("nests are not saved yet: --emit c writes their code")
     start = time.perf_counter()
     nest, sizes = open_nest(text, options)
     made = nest.scheduled(sizes)
-    if emit == "c":
+    if emit != "artefact":
         assert output is not None
-        write_text(output, nest.c_source(sizes))
+        write_text(output, nest.c_source(sizes) if emit == "c" else nest.c_header())
     else:
         nest.kernel(sizes)
     seconds = time.perf_counter() - start

@@ -18,6 +18,7 @@ from tilewright.build import Array, Kernel, build, read_sizes
 from tilewright.codegen import emit_c, lower_for_c
 from tilewright.cost import Machine
 from tilewright.driver.choices import chosen_target, chosen_threads
+from tilewright.driver.nest_source import drop_in, prototype
 from tilewright.frontend import c, nests
 from tilewright.ir import Buffer, LoopFunction, evaluate_index, function_at
 from tilewright.runtime import aligned_copy
@@ -214,12 +215,22 @@ class Nest:
         return schedule_nest(func, machine, plan)
 
     def c_source(self, sizes: Mapping[str, int]) -> str:
-        """The nest at given sizes as C99 with pragmas of OpenMP: one function, on arrays in place.
+        """The nest at given sizes as C99 with pragmas of OpenMP, on arrays in place.
 
-        Raises InputError as :meth:`scheduled` does.
+        Of a nest in C that is its file with the function compiled (:mod:`tilewright.driver.nest_source`),
+        of others one function. Raises InputError as :meth:`scheduled` does, ProgramError for a function of C
+        that does more than its nest.
         """
-        func = self.scheduled(sizes).func
-        return emit_c(replace(lower_for_c(func), name=self.name)).text
+        func = replace(self.scheduled(sizes).func, name=self.name)
+        if isinstance(self.source, c.CNest):
+            return drop_in(self.source, func, self._complete(sizes))
+        return emit_c(lower_for_c(func)).text
+
+    def c_header(self) -> str:
+        """A header for what :meth:`c_source` is. Raises InputError for nests that are not in C."""
+        if not isinstance(self.source, c.CNest):
+            raise InputError(f"the nest {quoted(self.name)} is not in C", hint="headers are for C")
+        return prototype(self.source)
 
     def kernel(self, sizes: Mapping[str, int]) -> Kernel:
         """The compiled function for given sizes; raises InputError as :meth:`scheduled` does."""

@@ -56,6 +56,13 @@ class CNest:
         return tuple(self._signature.pointed)
 
     @property
+    def left_out(self) -> Location | None:
+        """A statement of the function that is outside of the marks, and not part of the nest."""
+        for s in self._signature.left_out:
+            return self.source.where(s.coord.line, s.coord.column)
+        return None
+
+    @property
     def contents(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Arrays outside of functions that nothing changes, by their names."""
         return self._signature.contents

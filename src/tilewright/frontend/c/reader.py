@@ -48,6 +48,8 @@ class Reader(Statements):
     """Those of them that are outside of functions."""
     pointed: list[str] = field(default_factory=list)
     """The sizes of arrays that pointers give, which C does not say."""
+    left_out: list[Any] = field(default_factory=list)
+    """Statements of the function that are outside of the marks, and are not part of the nest."""
     contents: dict[str, Array] = field(default_factory=dict)
     """Arrays outside of functions that nothing changes, and what is in them."""
 
@@ -107,7 +109,11 @@ class Reader(Statements):
             ):
                 before.insert(0, s)
                 wanted |= mentioned(c, s)
-        return before, inside, items[last + 1 :]
+            elif not declared:
+                self.left_out.append(s)
+        after = items[last + 1 :]
+        self.left_out += [s for s in after if not (isinstance(s, c.Return) and s.expr is None)]
+        return before, inside, after
 
     def parameters(self, params: Sequence[Any]) -> None:
         """Declare the parameters: integers are sizes, other numbers and arrays are arguments."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -343,4 +345,25 @@ def test_nests_compute_what_gcc_does(name, tmp_path):
         got = interpreted(func, arrays)
         assert not differences(got, want)
         Nest(func, threads=2)(**arrays)
+        assert not differences(arrays, want)
+
+
+@pytest.mark.skipif(GCC is None, reason="gcc compiles the same text")
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("name", NESTS)
+def test_what_is_emitted_takes_the_place_of_the_file(name, compiler, tmp_path):
+    if (found := shutil.which(compiler)) is None:
+        pytest.skip(f"{compiler} is not there")
+    path, made = tmp_path / "k.c", tmp_path / "made.c"
+    path.write_text(NESTS[name])
+    compiled = original(path)
+    sizes = {p.name: SIZES.get(p.name, 7 if p.name == "n" else 400) for p in compiled.nest.arguments.params}
+    made.write_text(Nest(compiled.nest, threads=2).c_source(sizes))
+    emitted = original(made, compiler=found, level="-O2", library_of=compiled.nest)
+    for n in (7, 5):  # of the second it was not compiled for, and runs as written
+        sizes |= {"n": n} if "n" in sizes else {}
+        arrays = drawn(compiled.nest, compiled.nest.at(sizes), np.random.default_rng(n))
+        want = {name: array.copy() for name, array in arrays.items()}
+        compiled(want, sizes)
+        emitted(arrays, sizes)
         assert not differences(arrays, want)
