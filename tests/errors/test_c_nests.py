@@ -110,6 +110,7 @@ def test_statements(body, match):
         ("double g(double a, double b) { return a; }", "'g' takes 2 arguments, got 1"),
         ("void g(double a) { return a; }", "the function 'g' returns nothing"),
         ("double g(void *a) { return 1.0; }", "'x' is no array|'a' is no array"),
+        ("double g(void a) { return 1.0; }", "'a' is void"),
         ("enum { m = 99999999999999999999 };", "is too large"),
         ("double g;", "there is no function 'g'"),
     ],
@@ -200,6 +201,15 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pycparser", None)
     with pytest.raises(InstallationError, match="reading C needs the package pycparser"):
         read_c(FRAME % "x[0] = a;")
+
+
+def test_a_constant_of_the_file_is_not_changed():
+    text = (
+        "static const double w = 2.0;\nvoid f(int n, double x[n]) { for (int i = 0; i < n; i++) w = x[i]; }"
+    )
+    with pytest.raises(ProgramError, match="'w' is what the file says, and is never changed") as caught:
+        read_c(text, "k.c")
+    assert str(caught.value.where).startswith("k.c:2:58")
 
 
 def test_a_function_by_its_name(tmp_path):

@@ -215,6 +215,13 @@ def test_what_compilations_of_c_refuse(flat, model, options, match):
         tilewright.compile(str(flat.parent / model), **options)
 
 
+def test_headers_are_for_c(flat):
+    with pytest.raises(InputError, match="the nest 'update' is not in C"):
+        update.c_header()
+    made = tilewright.compile(f"{flat}:other", sizes={}).c_header()
+    assert "\nvoid other(int n, int first, double x[n + 1]);\n" in made
+
+
 def test_a_strategy_of_programs_is_none_of_nests(flat):
     with pytest.raises(InputError, match="strategies of nests are named"):
         tilewright.compile(f"{flat}:other", sizes={"n": 3}, strategy=find_strategy("default"))

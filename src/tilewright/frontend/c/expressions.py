@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from tilewright.frontend.c.flow import all_of
+from tilewright.frontend.c.flow import STEPS, all_of
 from tilewright.frontend.c.numbers import Arithmetic, Number, number
 from tilewright.frontend.c.source import Source
 from tilewright.frontend.nests import Arithmetic as BuilderArithmetic
@@ -238,6 +238,10 @@ class Expressions:
                 return base if whole else self.row(base)
             case c.UnaryOp(op="&"):
                 return self.pointer(e.expr, whole=True)
+            case c.UnaryOp() if e.op in STEPS:
+                raise self.refused(
+                    e, "a pointer that moves where it is read is not part of nests", "write indices: x[i]"
+                )
             case c.BinaryOp(op="+" | "-"):
                 base, by = self.pointer(e.left), self.value(e.right)
                 self.at = e

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,9 @@ class CNest:
     @cached_property
     def _signature(self) -> Reader:
         reader = self._reader({})
-        object.__setattr__(self, "_arguments", reader.function(body=False))
+        object.__setattr__(
+            self, "_arguments", _not_too_deep(self.source, lambda: reader.function(body=False))
+        )
         return reader
 
     @property
@@ -77,12 +79,14 @@ class CNest:
     def read(self, sizes: Mapping[str, int]) -> tuple[LoopFunction, Mapping[str, Location]]:
         """The nest as :meth:`at` has it, and where its statements stand, by the names of their blocks."""
         reader = self._reader(sizes)
-        try:
-            return reader.function(), reader.builder.places
-        except RecursionError:
-            raise ProgramError(
-                "expressions or statements are nested too deeply", where=self.source.path
-            ) from None
+        return _not_too_deep(self.source, reader.function), reader.builder.places
+
+
+def _not_too_deep(source: Source, read: Callable[[], LoopFunction]) -> LoopFunction:
+    try:
+        return read()
+    except RecursionError:
+        raise ProgramError("expressions or statements are nested too deeply", where=source.path) from None
 
 
 def c_nest(

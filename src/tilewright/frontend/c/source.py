@@ -186,10 +186,6 @@ class Source:
             return c_parser.CParser().parse(text, filename=self.path)
         except (c_parser.ParseError, AssertionError) as error:
             raise self._unparsed(str(error), line) from None
-        except RecursionError:
-            raise ProgramError(
-                "expressions or statements are nested too deeply", where=self.where(line)
-            ) from None
 
     def _unparsed(self, told: str, line: int) -> ProgramError:
         """What pycparser says, at its place in the file, and what may be meant."""

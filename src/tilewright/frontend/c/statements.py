@@ -87,6 +87,10 @@ class Statements(Expressions):
                 return self.assignment(s, at)
             case c.UnaryOp() if s.op in STEPS:
                 op = "add" if "+" in s.op else "sub"
+                target = self.found(s.expr.name) if isinstance(s.expr, c.ID) else None
+                if target is not None and target.pointer:
+                    one = c.Constant("int", "1", s.coord)
+                    return self.aimed(target, c.BinaryOp("+" if "+" in s.op else "-", s.expr, one, s.coord))
                 return self.assign(s.expr, lambda: self.arith.binary(op, self.value(s.expr), number(1)), at)
             case c.FuncCall(name=c.ID()) if self.source.function(s.name.name) is not None:
                 return self.call(s, at)
@@ -216,7 +220,7 @@ class Statements(Expressions):
     def put(self, v: Variable, value: Number, at: Place) -> Stmt:
         """A value in a variable; integers are known by theirs as well."""
         if v.value is not None:
-            raise self.error(f"{quoted(v.name)} is never changed elsewhere")
+            raise self.error(f"{quoted(v.name)} is what the file says, and is never changed")
         if v.buffer is None:
             v.buffer = self.builder.local(v.name, (), v.dtype)
         held = self.arith.converted(value, v.dtype)

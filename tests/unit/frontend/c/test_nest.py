@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from c_nests import GCC, differences, drawn, interpreted, original
+from random_nests import outcome, text_of
 from tilewright.driver import Nest
 
 NESTS = {
@@ -367,3 +368,13 @@ def test_what_is_emitted_takes_the_place_of_the_file(name, compiler, tmp_path):
         compiled(want, sizes)
         emitted(arrays, sizes)
         assert not differences(arrays, want)
+
+
+@pytest.mark.skipif(GCC is None, reason="gcc compiles the same text")
+@pytest.mark.parametrize("seed", range(6))
+def test_random_nests(seed, tmp_path):
+    """A few of those that ``python tests/random_nests.py 5000`` runs."""
+    path = tmp_path / "k.c"
+    path.write_text(text_of(seed))
+    told = outcome(original(path, "f"), 7, 2, seed)
+    assert told.startswith(("right", "refused (bounds")), told
