@@ -43,7 +43,12 @@ class Original:
                 given.append(arrays[name].ctypes.data_as(ctypes.c_void_p))
             else:
                 given.append(_SCALARS[str(known[name].dtype)](float(arrays[name])))
-        getattr(self.library, self.nest.arguments.name)(*given)
+        call = getattr(self.library, self.nest.arguments.name)
+        if self.nest.result is not None:
+            call.restype = np.ctypeslib.as_ctypes_type(known[self.nest.result].dtype.numpy)
+        returned = call(*given)
+        if self.nest.result is not None:
+            arrays[self.nest.result][...] = returned
         for held, array in outside:
             ctypes.memmove(array.ctypes.data, held, array.nbytes)
 
@@ -68,7 +73,9 @@ def drawn(nest: CNest, func: LoopFunction, rng: np.random.Generator) -> dict[str
     out = {}
     for b in func.buffers:
         shape = tuple(e.as_int() for e in b.shape)
-        if b.name in nest.contents:
+        if b.name == nest.result:
+            out[b.name] = np.zeros((), b.dtype.numpy)
+        elif b.name in nest.contents:
             out[b.name] = nest.contents[b.name].copy()
         elif b.dtype.is_float:
             out[b.name] = (np.asarray(rng.integers(-16, 17, shape)) / 4).astype(b.dtype.numpy)

@@ -288,6 +288,7 @@ def main() -> int:
     tally: Counter[str] = Counter()
     for seed in range(options.seed, options.seed + options.count):
         text = text_of(seed)
+        print(seed, file=sys.stderr, flush=True)
         if options.show:
             print(text)
             options.show = False

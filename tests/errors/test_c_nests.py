@@ -135,7 +135,7 @@ def test_words_of_a_type_stand_in_any_order():
             "void f(int x) { while (x < 2) x++; } void g(int x) { while (x < 2) x++; }",
             "2 functions that may be meant",
         ),
-        ("int f(int x) { for (;;) ; return x; }", "'f' returns a value"),
+        ("int f(int x) { for (;;) ; }", "'f' returns a value, which its end does not say"),
         ("void f(foo x) { for (;;) ; }", "the C does not parse at 'x'"),
         ("void f(void x) { for (;;) ; }", "'x' is void"),
         ("void v; void f(double x[2]) { for (int i = 0; i < 2; i++) x[i] = v; }", "'v' is void"),

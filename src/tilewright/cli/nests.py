@@ -173,10 +173,12 @@ def run_nest(
     for n in range(repeats + 1):
         arrays = {name: np.array(array, copy=True) for name, array in given.items()}
         start = time.perf_counter()
-        nest(**arrays)
+        returned = nest(**arrays)
         seconds.append(time.perf_counter() - start)
         if n == 0:
-            results = {name: arrays[name] for name in func.outputs}
+            results = {name: arrays[name] for name in func.outputs if name in arrays}
+            if returned is not None:
+                results["returned"] = np.asarray(returned)
     if output is not None:
         write_archive(output, results)
     # the first run compiles

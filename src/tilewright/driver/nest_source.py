@@ -26,6 +26,7 @@ static int tw_apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes
 """
 _TYPES: Final = ("stddef.h", "stdint.h", "stdbool.h")
 """Headers of the system that declare types of parameters."""
+_REALS: Final = {"f64": "double", "f32": "float", "bool": "uint8_t"}
 
 
 def drop_in(nest: c.CNest, made: LoopFunction, sizes: Mapping[str, int]) -> str:
@@ -84,17 +85,21 @@ def _calls(
     """The body of the function that decides which of the two runs."""
     open_sizes = [p.name for p in nest.arguments.params if p.name not in nest.implied]
     tests = [f"{name} == {sizes[name]}" for name in open_sizes]
+    result = None if nest.result is None else made.buffer(nest.result).dtype
     arrays = [b for b in made.buffers if b.shape and b.name not in nest.contents]
     for a, b in combinations(arrays, 2):
         if {a.name, b.name} & set(made.outputs) and _bytes(a) and _bytes(b):
             tests.append(f"tw_apart({a.name}, {_bytes(a)}, {b.name}, {_bytes(b)})")
     given = ", ".join(f"(void *){'' if b.shape else '&'}{b.name}" for b in made.buffers)
     passed = ", ".join(name for name in nest.order if name not in nest.outside)
+    if result is not None:
+        kind = f"{'u' if result.kind == 'uint' else ''}int{result.bits}_t"
+        yield f"    {_REALS.get(result.name, kind)} {nest.result};"
     yield f"    if ({' && '.join(tests) or '1'}) {{"
     yield f"        if ({symbol}({given}) != 0) abort(); /* there is no memory */"
-    yield "        return;"
+    yield f"        return{'' if result is None else f' {nest.result}'};"
     yield "    }"
-    yield f"    {written}({passed});"
+    yield f"    {'' if result is None else 'return '}{written}({passed});"
 
 
 def _bytes(b: Buffer) -> int:

@@ -245,8 +245,8 @@ class Nest:
         self._kernels.move_to_end(key)
         return self._kernels[key]
 
-    def __call__(self, *arguments: object, **named: object) -> None:
-        """Run once."""
+    def __call__(self, *arguments: object, **named: object) -> object:
+        """Run once; what a function of C returns, else ``None``."""
         given, stated = self._given(arguments, named)
         declared = self.arguments.buffers
         arrays = {b.name: self._array(b, given) for b in declared}
@@ -273,6 +273,8 @@ class Nest:
         for name in outputs:
             if table[name] is not arrays[name]:
                 arrays[name][...] = table[name]
+        result = self.source.result if isinstance(self.source, c.CNest) else None
+        return None if result is None else arrays[result].item()
 
     def _given(
         self, arguments: Sequence[object], named: Mapping[str, object]
@@ -296,6 +298,9 @@ class Nest:
             if fixed := next((name for name in self.source.contents if name in given), None):
                 raise InputError(f"{quoted(fixed)} is what the file says: it is no argument")
             given |= self.source.contents
+            if self.source.result is not None:
+                dtype = self.arguments.buffer(self.source.result).dtype
+                given[self.source.result] = np.zeros((), dtype.numpy)
         stated = dict(self.sizes)
         for name in (name for name in sizes if name in given):
             value = whole_number(given.pop(name))

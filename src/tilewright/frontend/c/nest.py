@@ -58,6 +58,11 @@ class CNest:
         return tuple(self._signature.pointed)
 
     @property
+    def result(self) -> str | None:
+        """The argument that what the function returns is written to; ``None`` where it returns nothing."""
+        return self._signature.result
+
+    @property
     def left_out(self) -> Location | None:
         """A statement of the function that is outside of the marks, and not part of the nest."""
         for s in self._signature.left_out:

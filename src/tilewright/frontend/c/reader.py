@@ -48,6 +48,8 @@ class Reader(Statements):
     """Those of them that are outside of functions."""
     pointed: list[str] = field(default_factory=list)
     """The sizes of arrays that pointers give, which C does not say."""
+    result: str | None = None
+    """The argument that what the function returns is written to."""
     left_out: list[Any] = field(default_factory=list)
     """Statements of the function that are outside of the marks, and are not part of the nest."""
     contents: dict[str, Array] = field(default_factory=dict)
@@ -61,7 +63,6 @@ class Reader(Statements):
         f = self.source.parsed(self.part)[0]
         self.at = f
         self.builder.name = f.decl.name
-        returned = self.kind(f.decl.type.type, f)
         before, inside, after = self.marked(f)
         effects = changed(self.source, self.c.Compound([*before, *inside]))
         listed = f.decl.type.args.params if f.decl.type.args is not None else ()
@@ -75,16 +76,33 @@ class Reader(Statements):
         for e in all_of(self.c.ID, whole):
             if e.name not in own and self.found(e.name) is None:
                 self.global_variable(e)
+        value = self.returned(f, inside, after)
         if not body:
             return self.builder.function(NOTHING)
-        if inside and isinstance(inside[-1], self.c.Return) and inside[-1].expr is None:
+        if inside and isinstance(inside[-1], self.c.Return):
             inside = inside[:-1]
-        if returned is not None and not after:
-            raise self.refused(f, f"{quoted(f.decl.name)} returns a value", "write it to an array instead")
         start = [self.copied(self.scopes[1][p.name], p) for p in named if p.name in effects]
         early = [self.stmt(s, Place()) for s in before]
         nest = [*start, *early, *(self.stmt(s, Place()) for s in inside)]
+        if value is not None and self.result is not None:
+            self.place = Place()
+            dtype = self.builder.buffers[self.result].dtype
+            held = self.arith.converted(self.value(value), dtype)
+            nest.append(self.store(Variable(self.result, dtype, self.result), [], held, Place()))
         return self.builder.function(seq(*nest))
+
+    def returned(self, f: Any, inside: Sequence[Any], after: Sequence[Any]) -> Any | None:
+        """What the function returns at its end, which becomes an argument; ``None`` for nothing."""
+        dtype = self.kind(f.decl.type.type, f)
+        if dtype is None:
+            return None
+        last = (after or inside or [None])[-1]
+        if not isinstance(last, self.c.Return) or last.expr is None:
+            raise self.refused(f, f"{quoted(f.decl.name)} returns a value, which its end does not say")
+        if self.left_out == [last]:
+            self.left_out.clear()
+        self.result = self.builder.argument("returned", dtype)
+        return last.expr
 
     def marked(self, f: Any) -> tuple[list[Any], list[Any], list[Any]]:
         """What gives variables of the nest their values, the nest, and what is behind it."""

@@ -106,6 +106,12 @@ class NestBuilder:
         self.array(own, shape, dtype, local=True)
         return own
 
+    def argument(self, name: str, dtype: DType) -> str:
+        """Declare a scalar argument by a name like this one; its name."""
+        own = fresh_name(name, self._names)
+        self.array(own, (), dtype)
+        return own
+
     def load(self, name: str, indices: Sequence[Value]) -> Expr:
         """An element of an array or the value of a scalar."""
         b = self._buffer(name, indices)

@@ -325,6 +325,48 @@ void two_int_sums(int n, int m, int A[n][m], int S[n], int R[n]) {
 #pragma endscop
 }
 """,
+    "fir": """
+void f(int n, const float x[restrict static n+8], const float h[restrict 8], float * restrict y) {
+    register int i, k;
+#pragma omp parallel for
+for (i=0;i<n;i++) { float acc = 0.f; for (k=0;k<8;k++) acc += h[k]*x[i+7-k]; y[i]=acc; } }
+""",
+    "erode": """
+void f(int n, int m, unsigned char A[n][m], unsigned char B[n][m]) {
+    for (int i=0;i<n;i++) for (int j=0;j<m;j++) { unsigned char v = 255;
+    for (int a=-1;a<=1;a++) for (int b=-1;b<=1;b++) { int y = i+a, x = j+b; if (y < 0) y = 0;
+    if (y >= n) y = n-1; if (x < 0) x = 0; if (x >= m) x = m-1; if (A[y][x] < v) v = A[y][x]; }
+    B[i][j] = v; } }
+""",
+    "argmax": """
+void f(int n, int m, float A[n][m], int I[n]) { for (int i=0;i<n;i++) { int best = 0;
+    for (int j=1;j<m;j++) if (A[i][j] > A[i][best]) best = j; I[i] = best; } }
+""",
+    "life": """
+void f(int n, int m, unsigned char A[n][m], unsigned char B[n][m]) {
+    for (int i=0;i<n;i++) for (int j=0;j<m;j++) { int s = 0;
+    for (int a=-1;a<=1;a++) for (int b=-1;b<=1;b++) if (a || b) s += A[(i+a+n)%n][(j+b+m)%m] & 1;
+    B[i][j] = s == 3 || (s == 2 && (A[i][j] & 1)); } }
+""",
+    "compact": """
+void f(int n, int A[n], int B[n], int C[1]) { int k = 0; for (int i=0;i<n;i++) { if (A[i] > 0) {
+    B[k] = A[i]; k++; } } C[0] = k; }
+""",
+    "dotret": """
+double f(int n, const double *a, const double *b) { double s = 0;
+    for (int i=0;i<n;i++) s += a[i]*b[i]; return s; }
+""",
+    "crc": """
+#include <stdint.h>
+void f(int n, const uint8_t *d, uint32_t *out) { uint32_t crc = 0xFFFFFFFFu; for (int i=0;i<n;i++) {
+    crc ^= d[i]; for (int k=0;k<8;k++) crc = (crc >> 1) ^ (0xEDB88320u & -(crc & 1)); }
+    out[0] = ~crc; }
+""",
+    "redblack": """
+void f(int n, int m, double A[n][m]) {
+    for (int c=0;c<2;c++) for (int i=1;i<n-1;i++)
+    for (int j=1+(i+c)%2;j<m-1;j+=2) A[i][j] = 0.25*(A[i-1][j]+A[i+1][j]+A[i][j-1]+A[i][j+1]); }
+""",
 }
 SIZES = {"m": 9, "shift": -3}
 
