@@ -13,19 +13,20 @@ between them, and what gives variables their values before. ``docs/c.md`` says w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.frontend.c.expressions import Variable
-from tilewright.frontend.c.flow import all_of, changed, mentioned
+from tilewright.frontend.c.expressions import Pointer, Variable
+from tilewright.frontend.c.flow import all_of, assigned, changed, mentioned
+from tilewright.frontend.c.numbers import number
 from tilewright.frontend.c.source import Part
 from tilewright.frontend.c.statements import Statements
 from tilewright.frontend.nests import Place
-from tilewright.ir import NOTHING, Index, LoopFunction, Stmt, index, seq
+from tilewright.ir import I64, NOTHING, Index, LoopFunction, Stmt, index, seq
 from tilewright.support import quoted
 
 Array = npt.NDArray[np.generic]
@@ -70,7 +71,7 @@ class Reader(Statements):
         for p in listed:
             if p not in named and not (isinstance(p, self.c.Typename) and self.kind(p.type, p) is None):
                 raise self.refused(p, "a parameter without a name")
-        self.parameters(named)
+        self.parameters(named, assigned(self.c, self.c.Compound([*before, *inside])))
         whole = self.c.Compound([*before, *inside])
         own = {*self.scopes[1], *(d.name for d in all_of(self.c.Decl, whole))}
         for e in all_of(self.c.ID, whole):
@@ -133,7 +134,7 @@ class Reader(Statements):
         self.left_out += [s for s in after if not (isinstance(s, c.Return) and s.expr is None)]
         return before, inside, after
 
-    def parameters(self, params: Sequence[Any]) -> None:
+    def parameters(self, params: Sequence[Any], moved: Collection[str]) -> None:
         """Declare the parameters: integers are sizes, other numbers and arrays are arguments."""
         c = self.c
         extents: set[str] = set()
@@ -143,7 +144,12 @@ class Reader(Statements):
         for p in params:
             self.at = p
             if isinstance(p.type, c.ArrayDecl | c.PtrDecl):
-                self.array(p)
+                v = self.array(p)
+                if p.name in moved:
+                    # what is a pointer in C may point at something else later on
+                    pointer = Variable(p.name, v.dtype, pointer=True)
+                    self.scopes[-1][p.name] = pointer
+                    self.facts[pointer] = Pointer(v, (number(0, I64),))
                 continue
             dtype = self.kind(p.type, p)
             if dtype is None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.frontend.c.expressions import BINARY, Expressions, Pointer, Variable
+from tilewright.frontend.c.expressions import BINARY, Expressions, Fact, Pointer, Variable
 from tilewright.frontend.c.flow import (
     STEPS,
     all_of,
@@ -24,6 +24,7 @@ from tilewright.frontend.c.flow import (
 from tilewright.frontend.c.numbers import Number, number
 from tilewright.frontend.nests import FALSE, Place, decided_by_loops
 from tilewright.ir import (
+    I32,
     I64,
     NOTHING,
     Binary,
@@ -36,7 +37,9 @@ from tilewright.ir import (
     imin,
     index,
     loads,
+    prove_ge0,
     seq,
+    var,
 )
 from tilewright.support import quoted
 
@@ -309,6 +312,7 @@ class Statements(Expressions):
         if v.dtype.is_float or v.rank or v.pointer:
             raise self.refused(s, f"loop {quoted(v.name)} counts in integers")
         lo = self.arith.exact(self.arith.converted(first, v.dtype))
+        moved = self.moved_by_turns(body)
         self.forget(body, v)
         step = self.step(following, v)
         self.place = at
@@ -327,6 +331,9 @@ class Statements(Expressions):
 
         def inside(p: Place) -> Stmt:
             self.loops[v] = p.names[-1][1]
+            if not p.box:
+                loop, begin, _ = p.loops[-1]
+                self.facts |= {w: self.after(known, var(loop) - begin, by) for w, known, by in moved}
             out = self.scoped(body, p)
             del self.loops[v]
             return out
@@ -334,17 +341,54 @@ class Statements(Expressions):
         made = self.builder.counting(at, v.name, lo.value, hi.value, step, inside)
         self.facts = {w: x for w, x in kept.items() if w is not v}
         self.place = at
-        if not outer:
-            return made
+        turns = index(0)
         if isinstance(lo.value, Index) and isinstance(hi.value, Index):
             way = hi.value - lo.value if step > 0 else lo.value - hi.value
             turns = imax(floordiv(way + (abs(step) - 1), abs(step)), index(0))
+            self.facts |= {w: self.after(known, turns, by) for w, known, by in moved}
+        if not outer:
+            return made
+        if isinstance(lo.value, Index) and isinstance(hi.value, Index):
             return seq(made, self.put(v, Number(lo.value + turns * step, v.dtype), at))
         if any(ld.buffer in effects for x in data for ld in loads(x)):
             v.lost = True
             return made
         last = Binary("max", *(self.arith.expr(self.arith.converted(x, v.dtype)) for x in (lo, hi)))
         return seq(made, self.put(v, Number(last, v.dtype), at))
+
+    def moved_by_turns(self, body: Sequence[Any]) -> list[tuple[Variable, Fact, int]]:
+        """Integers and pointers that each turn of a loop moves alike: as they are before it, and by what."""
+        c = self.c
+        out: list[tuple[Variable, Fact, int]] = []
+        whole = c.Compound(list(body))
+        targets = [e.lvalue for e in all_of(c.Assignment, whole)]
+        targets += [e.expr for e in all_of(c.UnaryOp, whole) if e.op in STEPS]
+        declared = {d.name for d in all_of(c.Decl, whole)}
+        for s in body:
+            match s:
+                case c.UnaryOp(expr=c.ID()) if s.op in STEPS:
+                    target, by = s.expr, number(1 if "+" in s.op else -1)
+                case c.Assignment(op="+=" | "-=", lvalue=c.ID(), rvalue=c.Constant(type="int")):
+                    target, by = s.lvalue, self.constant(s.rvalue)
+                    by = self.arith.negative(by) if s.op == "-=" else by
+                case _:
+                    continue
+            w = self.found(target.name)
+            once = sum(isinstance(t, c.ID) and t.name == target.name for t in targets) == 1
+            known = None if w is None or target.name in declared else self.facts.get(w)
+            if w is None or not (w.pointer or w.dtype.bits >= I32.bits):
+                continue  # short integers wrap around
+            if known is not None and once and isinstance(by.value, Index):
+                out.append((w, known, by.value.as_int()))
+        return out
+
+    def after(self, known: Fact, turns: Index, by: int) -> Fact:
+        """What an integer or a pointer is after some turns of a loop that each move it."""
+        if isinstance(known, Index):
+            return known + turns * by
+        *outer, last = known.indices
+        moved = self.arith.binary("add", last, Number(turns * by, I64))
+        return Pointer(known.array, (*outer, moved))
 
     def forget(self, body: Sequence[Any], v: Variable | None = None) -> None:
         """Drop what a part of the nest changes of what is known."""
@@ -436,10 +480,19 @@ class Statements(Expressions):
                     f"loop {quoted(v.name)} may begin below 0, and is compared with an unsigned integer",
                     "convert its bound to int",
                 )
+        unsigned = hi.dtype.kind == "uint"
         if op in ("<=", ">="):
             # one behind the last: sums of unsigned integers would wrap around
             wide = Number(hi.value, I64) if isinstance(hi.value, Index) else self.arith.converted(hi, I64)
             hi = self.arith.binary("add", wide, number(1 if step > 0 else -1, I64))
+        last = hi.value + step + 1 if isinstance(hi.value, Index) else index(0)
+        if unsigned and step < 0 and not prove_ge0(last, self.arith.ranges()):
+            # what is compared as unsigned is never less than 0
+            raise self.refused(
+                cond,
+                f"loop {quoted(v.name)} may pass by 0, below which its unsigned condition holds again",
+                "count in int, or begin with: for (i = n; i > 0; i--) and use i - 1",
+            )
         return hi
 
     def counted(self, s: Any, at: Place) -> Stmt:

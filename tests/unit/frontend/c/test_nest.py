@@ -367,6 +367,17 @@ void f(int n, int m, double A[n][m]) {
     for (int c=0;c<2;c++) for (int i=1;i<n-1;i++)
     for (int j=1+(i+c)%2;j<m-1;j+=2) A[i][j] = 0.25*(A[i-1][j]+A[i+1][j]+A[i][j-1]+A[i][j+1]); }
 """,
+    "moved": """
+void f(int n, int m, const float *s, float *d, int A[2*n+3]) {
+  int k = 1;
+  for (int i = 0; i < n; i++) { A[k] += i; k += 2; A[k] -= 1; }
+  for (int i = n; i > 0; i -= 3) { *d = *s * 2; d++; s += 2; }
+  if (n > 2) A[0] = k;
+  unsigned char b = 250;
+  for (int i = 0; i < n; i++) { A[i] ^= b; b++; }
+  for (int i = 0; i < n; i++) { k--; A[k % (n + 1)] += k; }
+}
+""",
 }
 SIZES = {"m": 9, "shift": -3}
 
