@@ -122,13 +122,13 @@ class Writer:
     def loop(self, depth: int, pad: str) -> str:
         name = f"{'ijkl'[min(depth, 3)]}{self.count()}"
         last = self.pick(
-            "n", "m", "n", "m", "n - 1", "n / 2", "(n + 1) / 2", "5", *(f"{v} + 1" for v in self.loops)
+            "n", "m", "n", "m", "(int)n - 1", "n / 2", "(n + 1) / 2", "5", *(f"{v} + 1" for v in self.loops)
         )
         first = self.pick("0", "0", "0", "1", "2", *self.loops)
         kind = self.pick("int", "int", "int", "int", "long", "unsigned", "size_t")
         way = self.rng.randrange(9)
         head = {
-            0: f"for ({kind} {name} = {first}; {name} <= {last} - 1; ++{name})"
+            0: f"for ({kind} {name} = {first}; {name} <= (int)({last}) - 1; ++{name})"
             if kind in ("int", "long")
             else "",
             1: f"for (int {name} = (int)({last}) - 1; {name} >= {first}; {name}--)",
@@ -288,7 +288,6 @@ def main() -> int:
     tally: Counter[str] = Counter()
     for seed in range(options.seed, options.seed + options.count):
         text = text_of(seed)
-        print(seed, file=sys.stderr, flush=True)
         if options.show:
             print(text)
             options.show = False

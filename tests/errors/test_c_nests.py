@@ -58,6 +58,10 @@ FRAME = HEAD + "\n{\n#pragma scop\n%s\n#pragma endscop\n}\n"
         ),
         ("for (unsigned i = 5; i >= 0; i--) x[i] = a;", "loop 'i' may pass by 0, below which its unsigned"),
         ("for (int i = 5; i > 1u; i -= 3) x[i] = a;", "loop 'i' may pass by 0, below which its unsigned"),
+        (
+            "for (unsigned long i = 0; i < 0ul - 1; i++) x[i] = a;",
+            "the bound of loop 'i' is 18446744073709551615",
+        ),
         ("for (int i = 0; i < n; i *= 2) x[i] = a;", "the step of loop 'i' must be a constant"),
         ("for (int i = 0; i < n; i += 0) x[i] = a;", "must be a constant, other than 0"),
         ("for (double i = 0; i < n; i++) x[0] = a;", "loop 'i' counts in integers"),

@@ -473,6 +473,12 @@ class Statements(Expressions):
         if hi.dtype.is_float:
             raise self.refused(cond, f"the bounds of loop {quoted(v.name)} are no integers")
         hi = self.arith.exact(hi)
+        if isinstance(hi.value, Const):
+            raise self.refused(
+                cond,
+                f"the bound of loop {quoted(v.name)} is {hi.value.value}: it was negative, and is unsigned",
+                "convert it to int, or give other sizes",
+            )
         if hi.dtype.kind == "uint" and v.dtype.kind == "int" and isinstance(mine.value, Index):
             if not isinstance(self.arith.exact(mine).value, Index):
                 raise self.refused(
