@@ -110,7 +110,10 @@ def _set_first(s: Stmt, name: str, after: frozenset[Condition] | None = None) ->
         case Alloc():
             return _set_first(s.body, name, after)
         case Seq():
-            first, *later = (part for part in s.stmts if _uses(part, name))
+            uses = [part for part in s.stmts if _uses(part, name)]
+            if not uses:
+                return True  # a variable whose uses were left out
+            first, *later = uses
             for part in later:
                 after = _conditions(part, name) if after is None else after & _conditions(part, name)
             return _set_first(first, name, after)
