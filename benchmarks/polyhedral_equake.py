@@ -93,7 +93,7 @@ def equake(threads: int, turns: int, limit: float) -> Iterator[dict[str, Any]]:
     for mesh, (n, row_length) in MESHES.items():
         given = _mesh(n, row_length)
         sizes = {"n": n, "m": len(given["column"])}
-        tables = [{b.name: aligned_copy(given[b.name]) for b in nest.func.buffers} for _ in range(2)]
+        tables = [{b.name: aligned_copy(given[b.name]) for b in nest.arguments.buffers} for _ in range(2)]
         mine, theirs = tables
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "equake.c"
@@ -111,7 +111,7 @@ def equake(threads: int, turns: int, limit: float) -> Iterator[dict[str, Any]]:
             }
             for _, run in calls.values():
                 run()  # type: ignore[no-untyped-call]
-            for name in nest.func.outputs:
+            for name in nest.arguments.outputs:
                 if not np.allclose(mine[name], theirs[name], rtol=1e-9, atol=1e-9):
                     print(f"equake {mesh}: {name} differs", file=sys.stderr)
             times = interleaved(calls, turns, limit)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from tilewright.devices import load_model as load
-    from tilewright.driver import CompiledModel, CompiledProgram, DynamicModel, scop
+    from tilewright.driver import CompiledModel, CompiledProgram, DynamicModel, Nest, scop
     from tilewright.driver import compile_model as compile
     from tilewright.driver import tune_model as tune
     from tilewright.runtime import SavedDynamicModel, SavedModel
@@ -23,6 +23,7 @@ _EXPORTS: Final = {
     "CompiledProgram": ("tilewright.driver", "CompiledProgram"),
     "DynamicModel": ("tilewright.driver", "DynamicModel"),
     "CompiledModel": ("tilewright.driver", "CompiledModel"),
+    "Nest": ("tilewright.driver", "Nest"),
     "InternalError": ("tilewright.support", "InternalError"),
     "SavedDynamicModel": ("tilewright.runtime", "SavedDynamicModel"),
     "SavedModel": ("tilewright.runtime", "SavedModel"),
@@ -39,6 +40,7 @@ __all__ = [
     "CompiledProgram",
     "DynamicModel",
     "InternalError",
+    "Nest",
     "SavedDynamicModel",
     "SavedModel",
     "TilewrightError",

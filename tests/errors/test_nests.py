@@ -43,8 +43,6 @@ def refused(body, match, line=2):
         ("x[0] = pow(a)", "pow takes 2 arguments", 2),
         ("x[0] = k[0] // k[1]", "divisions of integers are supported by constants in indices only", 2),
         ("for i in range(N):\n    x[i // N] = a", "the integers of floordiv must be affine", 3),
-        ("if a > 0.0:\n    x[0] = a\nelse:\n    x[0] = 0.0", "an else to a condition on data", 2),
-        ("if N > 1 and N > 2:\n    x[0] = a\nelse:\n    x[0] = 0.0", "an else needs a single comparison", 2),
         ("x[0] = a if a else 0.0", "conditions are comparisons", 2),
         ("return", "a nest ends at its end", 2),
         ("for i in range(N):\n    i = i + 1", "'i' is the variable of a loop: only the loop changes it", 3),

@@ -1,4 +1,4 @@
-"""Loop nests in C: ``FILE.c`` in place of a model, compiled, emitted and run on arrays in place."""
+"""Loop nests in C: ``FILE.c`` or ``FILE.c:NAME`` in place of a model, compiled, emitted and run in place."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from tilewright.cli.arrays import read_feeds, write_archive
 from tilewright.cli.files import write_text
 from tilewright.cli.options import CompileOptions, parse_assignments
 from tilewright.cli.state import State
-from tilewright.driver import NEST_STRATEGIES, Nest, TensorInfo, tune_nest
+from tilewright.driver import NEST_STRATEGIES, Nest, TensorInfo, names_c, tune_nest
 from tilewright.frontend import c
-from tilewright.ir import evaluate_index
 from tilewright.strategies import DEFAULT
 from tilewright.support import counted, quoted
 from tilewright.target import CpuTarget, find_target
@@ -29,8 +28,8 @@ Sizes = dict[str, int]
 
 
 def names_nest(text: str) -> bool:
-    """Whether a MODEL argument names a C file."""
-    return text.endswith(".c")
+    """Whether a MODEL argument names a C file, or a function of one (``FILE.c:NAME``)."""
+    return names_c(text) is not None
 
 
 def open_nest(text: str, options: CompileOptions) -> tuple[Nest, Sizes]:
@@ -41,56 +40,53 @@ def open_nest(text: str, options: CompileOptions) -> tuple[Nest, Sizes]:
             option = {"checks": "no-checks"}.get(field, field.replace("_", "-"))
             raise click.UsageError(f"--{option} is for models, {quoted(text)} is a nest in C")
     strategy = NEST_STRATEGIES[0] if options.strategy == DEFAULT else options.strategy
-    func = c.read_c_file(text, options.defines, options.headers)
     target = find_target(options.target)
     if not isinstance(target, CpuTarget):
         raise click.UsageError(f"nests are compiled for CPUs, {target.name} is none")
-    nest = Nest(func, target, options.threads, strategy, options.records)
-    names = [p.name for p in func.params]
     sizes: Sizes = {}
     for name, size in options.shapes.items():
         if not isinstance(size, int):
             raise click.UsageError(f"{name} of {quoted(text)} is one size, got {len(size)}")
         sizes[name] = size
-    missing = [name for name in names if name not in sizes]
-    if missing:
-        given = " ".join(f"--shape {name}=N" for name in missing)
+    path, function = names_c(text) or (text, None)
+    source = c.c_nest(path, function, options.defines, options.headers)
+    nest = Nest(source, target, options.threads, strategy, options.records, sizes)
+    if nest.open_sizes:
+        given = " ".join(f"--shape {name}=N" for name in nest.open_sizes)
         raise click.UsageError(f"{quoted(text)} leaves sizes open: give {given}")
     return nest, sizes
 
 
 def arguments_of(nest: Nest, sizes: Mapping[str, int]) -> list[TensorInfo]:
-    """The arguments of a nest at given sizes."""
-    return [
-        TensorInfo(b.name, b.dtype.numpy, tuple(evaluate_index(e, sizes) for e in b.shape))
-        for b in nest.func.buffers
-    ]
+    """The arrays and real numbers that a nest takes at given sizes."""
+    buffers = (b for b in nest.at(sizes).buffers if b.name in nest.order)
+    return [TensorInfo(b.name, b.dtype.numpy, tuple(e.as_int() for e in b.shape)) for b in buffers]
 
 
 def compile_nest(state: State, text: str, options: CompileOptions, emit: str, output: str | None) -> None:
-    """``tilewright compile FILE.c``: what came of a nest, and its code with ``--emit c``."""
-    if emit not in ("artefact", "c"):
-        raise click.UsageError(f"--emit {emit} is for models: nests are emitted as c")
+    """``tilewright compile FILE.c``: what came of it, its code (``--emit c``) or header (``c-header``)."""
+    if emit not in ("artefact", "c", "c-header"):
+        raise click.UsageError(f"--emit {emit} is for models: nests are emitted as c and c-header")
     if emit == "artefact" and output is not None:
         raise click.UsageError("nests are not saved yet: --emit c writes their code")
     start = time.perf_counter()
     nest, sizes = open_nest(text, options)
     made = nest.scheduled(sizes)
-    if emit == "c":
+    if emit != "artefact":
         assert output is not None
-        write_text(output, nest.c_source(sizes))
+        write_text(output, nest.c_source(sizes) if emit == "c" else nest.c_header())
     else:
         nest.kernel(sizes)
     seconds = time.perf_counter() - start
-    infos = arguments_of(nest, sizes)
+    infos, func = arguments_of(nest, sizes), nest.at(sizes)
     if state.json:
         rows = [
             {
                 "name": info.name,
                 "dtype": info.dtype.name,
                 "shape": list(info.shape),
-                "written": info.name in nest.func.outputs,
-                "read": any(b.name == info.name for b in nest.func.inputs),
+                "written": info.name in func.outputs,
+                "read": any(b.name == info.name for b in func.inputs),
             }
             for info in infos
         ]
@@ -98,7 +94,7 @@ def compile_nest(state: State, text: str, options: CompileOptions, emit: str, ou
             {
                 "command": "compile",
                 "model": text,
-                "name": nest.func.name,
+                "name": nest.name,
                 "strategy": nest.strategy,
                 "threads": nest.threads,
                 "arguments": rows,
@@ -109,8 +105,8 @@ def compile_nest(state: State, text: str, options: CompileOptions, emit: str, ou
         )
         return
     for info in infos:
-        written = info.name in nest.func.outputs
-        read = any(b.name == info.name for b in nest.func.inputs)
+        written = info.name in func.outputs
+        read = any(b.name == info.name for b in func.inputs)
         state.say(f"{'in-out' if written and read else 'output' if written else 'input':>8}  {info}")
     state.say(f"  target  {nest.target.name}, {counted(nest.threads, 'thread')}")
     for note in made.notes:
@@ -166,7 +162,7 @@ def run_nest(
     Arguments that no file has are drawn; every run has arrays of its own.
     """
     nest, sizes = open_nest(text, options)
-    infos = arguments_of(nest, sizes)
+    infos, func = arguments_of(nest, sizes), nest.at(sizes)
     rng = np.random.default_rng(seed)
     given = read_feeds(parse_assignments(files, "--input"), archive, infos)
     for info in infos:
@@ -177,10 +173,12 @@ def run_nest(
     for n in range(repeats + 1):
         arrays = {name: np.array(array, copy=True) for name, array in given.items()}
         start = time.perf_counter()
-        nest(**arrays, **sizes)
+        returned = nest(**arrays)
         seconds.append(time.perf_counter() - start)
         if n == 0:
-            results = {name: arrays[name] for name in nest.func.outputs}
+            results = {name: arrays[name] for name in func.outputs if name in arrays}
+            if returned is not None:
+                results["returned"] = np.asarray(returned)
     if output is not None:
         write_archive(output, results)
     # the first run compiles

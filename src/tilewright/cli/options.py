@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
@@ -288,7 +289,9 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...] | int]:
         # Names may hold "=": sizes never do.
         name, equals, sizes = text.rpartition("=")
         parts = [part.strip() for part in sizes.split(",")]
-        if not equals or not name or not all(part.isascii() and part.isdigit() for part in parts):
+        # one number alone may be negative: a nest's, which is no size of an array
+        numeral = re.compile(r"-?[0-9]+" if len(parts) == 1 else r"[0-9]+")
+        if not equals or not name or not all(map(numeral.fullmatch, parts)):
             raise click.UsageError(f"--shape takes NAME=SIZES such as x=1,3,224,224, got {text!r}")
         numbers = tuple(int(part) for part in parts)
         shapes[name] = numbers if len(numbers) > 1 else numbers[0]

@@ -20,7 +20,7 @@ from tilewright.driver.measuring import LocalMeasurer
 from tilewright.driver.model import CompiledModel, GroupInfo
 from tilewright.driver.nest_times import nest_times
 from tilewright.driver.nest_tuning import TunedNest, tune_nest
-from tilewright.driver.nests import NEST_STRATEGIES, Nest, scop
+from tilewright.driver.nests import NEST_STRATEGIES, Nest, compile_nest, names_c, scop
 from tilewright.driver.network import network_of, tasks_of
 from tilewright.driver.peak import dot_gops, peak_gflops, peak_meter
 from tilewright.driver.plans import ModelPlan
@@ -83,6 +83,8 @@ __all__ = [
     "tune_nest",
     "NEST_STRATEGIES",
     "Nest",
+    "compile_nest",
+    "names_c",
     "scop",
     "OURS",
     "PRECISIONS",

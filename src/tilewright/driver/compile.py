@@ -23,6 +23,7 @@ from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.model import CompiledModel
+from tilewright.driver.nests import Nest, compile_nest, names_c
 from tilewright.driver.open_kernels import Compiler
 from tilewright.driver.plans import ModelPlan, given_plan, graph_key, unit_key
 from tilewright.driver.programs import CompiledProgram, compile_program
@@ -43,6 +44,7 @@ from tilewright.support import (
     TargetError,
     WaitPolicy,
     get_logger,
+    quoted,
     read_settings,
 )
 from tilewright.target import CpuTarget, GpuTarget, TargetBase
@@ -94,6 +96,18 @@ def compile_model(
 ) -> DynamicModel: ...
 @overload
 def compile_model(
+    model: str | Path,
+    *,
+    sizes: Mapping[str, int],
+    target: str | TargetBase = ...,
+    threads: int | None = ...,
+    strategy: str | Strategy = ...,
+    records: Path | str | None = ...,
+    defines: Mapping[str, str] | None = ...,
+    headers: Sequence[Path | str] = ...,
+) -> Nest: ...
+@overload
+def compile_model(
     model: Program | Schedule,
     *,
     target: str | TargetBase = ...,
@@ -127,8 +141,11 @@ def compile_model(
     records: Path | str | None = None,
     settings: Settings | None = None,
     progress: Progress = no_progress,
-) -> CompiledModel | CompiledProgram | DynamicModel:
-    """Compile an ONNX model, a program of :mod:`tilewright.lang` or a schedule for this machine.
+    sizes: Mapping[str, int] | None = None,
+    defines: Mapping[str, str] | None = None,
+    headers: Sequence[Path | str] = (),
+) -> CompiledModel | CompiledProgram | DynamicModel | Nest:
+    """Compile an ONNX model, a program of :mod:`tilewright.lang`, a schedule or a C file for this machine.
 
     ``model`` is a path, the bytes of a file, or an ``onnx.ModelProto``; a model with external weights must be
     a path. A program is compiled by the strategy, a schedule as it stands; one with symbolic sizes that
@@ -162,10 +179,22 @@ def compile_model(
     that of the settings, or ``off``: where no strategy and no plan is given, kernels are made by the fastest
     plan that it has, if the function is the one that was measured and its algorithms are exact enough.
     ``progress`` is called as work gets done.
+    ``sizes`` says that ``model`` is a C file (``kernel.c`` or ``kernel.c:name``): see
+    :func:`tilewright.driver.compile_nest`, which has its options.
 
     Raises UserError (ModelError, UnsupportedOperatorError listing every node that cannot be compiled,
     InputError, TargetError, ResourceError) naming the culprit.
     """
+    if sizes is not None:
+        given = (shapes, dynamic, constants, winograd, wait_policy, plan, settings)
+        if any(x is not None for x in given) or (precision, accuracy, checks) != ("f32", "auto", True):
+            raise InputError(
+                "of the options of models nests in C have target, threads, strategy and records",
+                hint="sizes= settles their sizes, defines= and headers= are for their preprocessor",
+            )
+        return compile_nest(model, sizes, target, threads, strategy, records, defines, headers)
+    if isinstance(model, str | Path) and names_c(model):
+        raise InputError(f"{quoted(str(model))} is a nest in C", hint="give its sizes: sizes={'n': 100}")
     options = read_settings() if settings is None else settings
     machine = chosen_target(target)
     count = chosen_threads(threads, options)
@@ -177,7 +206,7 @@ def compile_model(
         )
     exact = read_accuracy(accuracy, winograd)
     found = records_at(records, options)
-    sizes, fixed = checked_shapes(shapes), checked_constants(constants)
+    settled, fixed = checked_shapes(shapes), checked_constants(constants)
     choices = KernelOptions(count, exact, find_strategy(strategy), known, found)
     wanted = chosen_precision(precision)
     if wanted == "tf32" and isinstance(machine, CpuTarget):
@@ -189,7 +218,7 @@ def compile_model(
                 hint="tilewright.driver.DeviceFunction runs schedules on devices",
             )
         pool = pool_for(options, count, wait_policy)
-        return compile_program(model, machine, choices, pool, fixed, sizes, options, progress)
+        return compile_program(model, machine, choices, pool, fixed, settled, options, progress)
     memory = physical_memory()
     if dynamic is not None:
         if not isinstance(machine, CpuTarget) or known is not None:
@@ -197,8 +226,8 @@ def compile_model(
         read = read_onnx(model, limits=_limits(memory))
         pool = pool_for(options, count, wait_policy)
         compiler = Compiler(machine, choices, wanted, options, pool, memory, checks)
-        ranges = checked_ranges(dynamic, read, sizes)
-        return DynamicModel(read, ranges, sizes, fixed, compiler, progress)
+        ranges = checked_ranges(dynamic, read, settled)
+        return DynamicModel(read, ranges, settled, fixed, compiler, progress)
     clock = _Clock()
     build: _Builder
     if isinstance(machine, GpuTarget):
@@ -208,7 +237,7 @@ def compile_model(
         build = _OnCpu(machine, choices, wanted, options, progress, pool, memory, checks=checks)
     with clock.phase("import"):
         progress("import", 0, 1)
-        graph = import_onnx(model, shapes=sizes, constants=fixed, limits=_limits(memory))
+        graph = import_onnx(model, shapes=settled, constants=fixed, limits=_limits(memory))
         progress("import", 1, 1)
     with clock.phase("graph"):
         progress("graph", 0, 1)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -15,18 +17,21 @@ from tilewright import poly
 from tilewright.build import Array, Kernel, build, read_sizes
 from tilewright.codegen import emit_c, lower_for_c
 from tilewright.cost import Machine
-from tilewright.driver.choices import chosen_threads
-from tilewright.frontend import nests
+from tilewright.driver.choices import chosen_target, chosen_threads
+from tilewright.driver.nest_source import drop_in, prototype
+from tilewright.frontend import c, nests
 from tilewright.ir import Buffer, LoopFunction, evaluate_index, function_at
 from tilewright.runtime import aligned_copy
 from tilewright.strategies import (
+    DEFAULT,
     ScheduledNest,
+    Strategy,
     neighbours_in_registers,
     schedule_nest,
     streams_asked_ahead,
 )
-from tilewright.support import InputError, known_names, quoted, read_settings, whole_number
-from tilewright.target import Target, detect
+from tilewright.support import InputError, Location, known_names, quoted, read_settings, whole_number
+from tilewright.target import CpuTarget, Target, TargetBase, detect
 from tilewright.tune import records_at
 
 AS_WRITTEN: Final = "as-written"
@@ -36,36 +41,60 @@ KERNELS_KEPT: Final = 8
 """Of a nest, the kernels for so many combinations of sizes are kept: the last used."""
 MAX_BYTES: Final = 1 << 40
 """Largest array that a nest of fixed sizes may have."""
+MAX_EXTENT: Final = 1 << 31
+"""Extent of what a pointer points at, while it is looked how much of it is needed."""
 
 
 class Nest:
     """A nest that runs on numpy arrays in place, in an order that a strategy finds for the sizes of a call.
 
-    ``nest(A, x, alpha=1.5)``: arguments in the order of the loop function's buffers, or by name; scalars are
-    numbers. Sizes are read off shapes; those that no shape shows are given by name. Arrays that are written
-    must be arrays of the right type that may be written; those that are not row-major and aligned to 64 bytes
-    are copied to and fro. Raises InputError for other arguments.
+    ``nest(A, x, alpha=1.5)``: arguments in their order, or by name; scalars are numbers. The order is that of
+    the parameters in C, of the loop function's buffers otherwise. Sizes are read off shapes; those that no
+    shape shows are given by name (in C also in their places). What ``sizes`` settles need not be given again.
+    Arrays that are written must be arrays of the right type that may be written; those that are not
+    row-major, or whose elements are not aligned, are copied to and fro. Raises InputError for others.
 
     ``records`` is the database that sizes of tiles are taken from, as in :func:`tilewright.compile`.
     """
 
     def __init__(
         self,
-        func: LoopFunction,
+        source: LoopFunction | c.CNest,
         target: Target | None = None,
         threads: int | None = None,
         strategy: str = NEST_STRATEGIES[0],
         records: Path | str | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
         if strategy not in NEST_STRATEGIES:
             hint = known_names(strategy, NEST_STRATEGIES, "strategies of nests")
             raise InputError(f"there is no strategy {strategy!r} of nests", hint=hint)
-        self.func = func
+        self.source = source
         self.strategy = strategy
         self._target, self._threads = target, threads
         self._records = records_at(records, read_settings())
         self._kernels: OrderedDict[tuple[int, ...], Kernel] = OrderedDict()
-        self._checked: set[tuple[tuple[str, int], ...]] = set()
+        self._reaches: dict[tuple[tuple[str, int], ...], dict[str, int | None]] = {}
+        self._read: dict[tuple[int, ...], LoopFunction] = {}
+        self.sizes = self._settled(sizes or {})
+        """The sizes that are settled for all calls."""
+
+    @cached_property
+    def arguments(self) -> LoopFunction:
+        """A function of the nest's sizes and arguments; of a nest in C without its statements."""
+        return self.source.arguments if isinstance(self.source, c.CNest) else self.source
+
+    @property
+    def name(self) -> str:
+        """The name of the function that the nest was."""
+        return self.arguments.name
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The names of arguments in their places."""
+        if isinstance(self.source, c.CNest):
+            return self.source.order
+        return tuple(b.name for b in self.source.buffers)
 
     @property
     def target(self) -> Target:
@@ -77,17 +106,82 @@ class Nest:
         """Threads that a run uses."""
         return chosen_threads(self._threads, read_settings())
 
+    @property
+    def open_sizes(self) -> tuple[str, ...]:
+        """The sizes that a call gives, or its arrays; not those that accesses through pointers imply."""
+        implied = self.source.implied if isinstance(self.source, c.CNest) else ()
+        return tuple(p.name for p in self.arguments.params if p.name not in (*self.sizes, *implied))
+
+    @property
+    def decided_by_data(self) -> bool:
+        """Whether data decide how far pointers reach, so that sizes of their arrays are needed."""
+        return None in self._reach(self.sizes).values()
+
+    def _settled(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Sizes that are given. Raises InputError for strange ones."""
+        names = [p.name for p in self.arguments.params]
+        for name, value in sizes.items():
+            if name not in names:
+                hint = known_names(name, names, "its sizes") if names else "all of its sizes are numbers"
+                if any(b.name == name for b in self.arguments.buffers):
+                    hint = f"{quoted(name)} is an argument; its sizes are {', '.join(names) or 'numbers'}"
+                raise InputError(f"the nest {quoted(self.name)} has no size {quoted(name)}", hint=hint)
+            if whole_number(value) is None:
+                raise InputError(f"the size {name} must be an integer")
+        return {name: int(value) for name, value in sizes.items()}
+
+    def _complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """All sizes: those of what pointers point at as large as accesses need, where they are not given."""
+        values = {**self.sizes, **self._settled(sizes)}
+        for name, needed in self._reach(values).items():
+            if name not in values and needed is None:
+                pointer = self._pointers[name]
+                raise InputError(
+                    f"data decide how far {quoted(pointer)} is read or written",
+                    hint=f"give its number of elements as the size {name}",
+                )
+            values.setdefault(name, needed or 0)
+        return read_sizes(self.arguments, {}, values)
+
+    @cached_property
+    def _pointers(self) -> dict[str, str]:
+        """The arguments that are pointers in C, by the names of their sizes."""
+        if not isinstance(self.source, c.CNest):
+            return {}
+        sized = {c.SIZE_OF.format(b.name): b.name for b in self.arguments.buffers}
+        return {name: sized[name] for name in self.source.implied}
+
+    def _reach(self, sizes: Mapping[str, int]) -> dict[str, int | None]:
+        """How much of what pointers point at is needed, given the other sizes; ``None`` where data decide."""
+        if not self._pointers or not isinstance(self.source, c.CNest):
+            return {}
+        known = {name: value for name, value in sizes.items() if name not in self._pointers}
+        key = tuple(sorted(known.items()))
+        if key not in self._reaches:
+            wide = read_sizes(self.arguments, {}, {**known, **dict.fromkeys(self._pointers, MAX_EXTENT)})
+            found = poly.outermost_extents(self.source.at(wide), list(self._pointers.values()))
+            while len(self._reaches) >= KERNELS_KEPT:
+                del self._reaches[next(iter(self._reaches))]
+            self._reaches[key] = {name: found[pointer] for name, pointer in self._pointers.items()}
+        return self._reaches[key]
+
     def at(self, sizes: Mapping[str, int]) -> LoopFunction:
         """The nest at given sizes, as it is written.
 
-        Raises InputError for sizes that are missing, strange, out of range or make arrays too large.
+        Raises InputError for sizes that are missing, strange, out of range, make arrays too large, or with
+        which an access leaves its array.
         """
-        if strange := next((n for n in sizes if n not in {p.name for p in self.func.params}), None):
-            names = [p.name for p in self.func.params]
-            hint = known_names(strange, names, "its sizes")
-            raise InputError(f"the nest {quoted(self.func.name)} has no size {quoted(strange)}", hint=hint)
-        values = read_sizes(self.func, {}, sizes)
-        func = function_at(self.func, values)
+        return self._at(self._complete(sizes))
+
+    def _at(self, values: Mapping[str, int]) -> LoopFunction:
+        key = tuple(values[p.name] for p in self.arguments.params)
+        if key in self._read:
+            return self._read[key]
+        places: Mapping[str, Location] = {}
+        if isinstance(self.source, c.CNest):
+            func, places = self.source.read(values)
+        else:
+            func = function_at(self.source, values)
         for b in func.buffers:
             nbytes = b.dtype.bytes
             for extent in b.physical_shape:
@@ -96,6 +190,16 @@ class Nest:
                 raise InputError(
                     f"the array {quoted(b.name)} would have {nbytes} bytes", hint="give other sizes"
                 )
+        if outside := poly.check_bounds(func):
+            shown = ", ".join(f"{name} = {value}" for name, value in sorted(values.items()))
+            raise InputError(
+                f"{f'with {shown}, ' if shown else ''}{outside[0].message}",
+                where=places.get(outside[0].stage),
+                hint="give sizes that fit the arrays",
+            )
+        while len(self._read) >= KERNELS_KEPT:
+            del self._read[next(iter(self._read))]
+        self._read[key] = func
         return func
 
     def scheduled(self, sizes: Mapping[str, int]) -> ScheduledNest:
@@ -111,18 +215,29 @@ class Nest:
         return schedule_nest(func, machine, plan)
 
     def c_source(self, sizes: Mapping[str, int]) -> str:
-        """The nest at given sizes as C99 with pragmas of OpenMP: one function, on arrays in place.
+        """The nest at given sizes as C99 with pragmas of OpenMP, on arrays in place.
 
-        Raises InputError as :meth:`scheduled` does.
+        Of a nest in C that is its file with the function compiled (:mod:`tilewright.driver.nest_source`),
+        of others one function. Raises InputError as :meth:`scheduled` does, ProgramError for a function of C
+        that does more than its nest.
         """
-        func = self.scheduled(sizes).func
-        return emit_c(replace(lower_for_c(func), name=self.func.name)).text
+        func = replace(self.scheduled(sizes).func, name=self.name)
+        if isinstance(self.source, c.CNest):
+            return drop_in(self.source, func, self._complete(sizes))
+        return emit_c(lower_for_c(func)).text
+
+    def c_header(self) -> str:
+        """A header for what :meth:`c_source` is. Raises InputError for nests that are not in C."""
+        if not isinstance(self.source, c.CNest):
+            raise InputError(f"the nest {quoted(self.name)} is not in C", hint="headers are for C")
+        return prototype(self.source)
 
     def kernel(self, sizes: Mapping[str, int]) -> Kernel:
         """The compiled function for given sizes; raises InputError as :meth:`scheduled` does."""
-        key = tuple(sizes[p.name] for p in self.func.params)
+        values = self._complete(sizes)
+        key = tuple(values[p.name] for p in self.arguments.params)
         if key not in self._kernels:
-            made = neighbours_in_registers(self.scheduled(sizes).func, self.target)
+            made = neighbours_in_registers(self.scheduled(values).func, self.target)
             made = streams_asked_ahead(made, self.target)
             self._kernels[key] = build(made, target=self.target, threads=self.threads)
             while len(self._kernels) > KERNELS_KEPT:
@@ -130,57 +245,80 @@ class Nest:
         self._kernels.move_to_end(key)
         return self._kernels[key]
 
-    def __call__(self, *arguments: object, **named: object) -> None:
-        """Run once."""
-        func = self.func
-        names = [b.name for b in func.buffers]
-        if len(arguments) > len(names):
-            raise InputError(
-                f"the nest {quoted(func.name)} takes {len(names)} arguments, got {len(arguments)}",
-                hint=", ".join(names),
-            )
-        given = dict(zip(names, arguments, strict=False)) | named
-        stated: dict[str, int] = {}
-        for name in (p.name for p in func.params if p.name in given):
-            value = whole_number(given.pop(name))
-            if value is None:
-                raise InputError(f"the size {name} must be an integer")
-            stated[name] = value
-        if strange := next((name for name in given if name not in names), None):
-            raise InputError(
-                f"the nest {quoted(func.name)} has no argument {quoted(strange)}",
-                hint=known_names(strange, names, "its arguments"),
-            )
-        arrays = [self._array(b, given) for b in func.buffers]
-        table = [a if _fits(a) else aligned_copy(a) for a in arrays]
-        shapes = dict(zip(names, table, strict=True))
-        values = read_sizes(func, {n: a.shape for n, a in shapes.items()}, stated)
-        self._check(shapes, values)
-        self._apart(dict(zip(names, arrays, strict=True)))
-        self.kernel(values).run(table)
-        for b, mine, used in zip(func.buffers, arrays, table, strict=True):
-            if used is not mine and b.name in func.outputs:
-                mine[...] = used
-
-    def _check(self, arrays: dict[str, Array], sizes: dict[str, int]) -> None:
-        """Shapes against sizes, and for new sizes whether all accesses stay inside of the arrays."""
-        for b in self.func.buffers:
-            shape = tuple(evaluate_index(e, sizes) for e in b.physical_shape)
+    def __call__(self, *arguments: object, **named: object) -> object:
+        """Run once; what a function of C returns, else ``None``."""
+        given, stated = self._given(arguments, named)
+        declared = self.arguments.buffers
+        arrays = {b.name: self._array(b, given) for b in declared}
+        values = read_sizes(self.arguments, {n: a.shape for n, a in arrays.items()}, stated)
+        for name, needed in self._reach(values).items():
+            # one kernel for all arrays that are long enough
+            if needed is not None and needed <= values[name]:
+                values[name] = needed
+                arrays[self._pointers[name]] = arrays[self._pointers[name]][: values[name]]
+        for b in declared:
+            shape = tuple(evaluate_index(e, values) for e in b.physical_shape)
             if arrays[b.name].shape != shape:
                 got = list(arrays[b.name].shape)
                 raise InputError(f"{quoted(b.name)} must be {b.dtype} of shape {list(shape)}, got {got}")
-        key = tuple(sorted(sizes.items()))
-        if key not in self._checked:
-            outside = poly.check_bounds(self.func, sizes)
-            if outside:
-                shown = ", ".join(f"{name} = {value}" for name, value in key)
-                raise InputError(f"with {shown}, {outside[0].message}", hint="give sizes that fit the arrays")
-            self._checked.add(key)
+        outputs = self._at(values).outputs
+        for name in outputs:
+            value = given[name]
+            if not isinstance(value, np.ndarray) or not value.flags.writeable:
+                raise InputError(f"{quoted(name)} is written: it must be an array that may be written")
+        self._apart(arrays, outputs)
+        table = {name: a if _fits(a) else aligned_copy(a) for name, a in arrays.items()}
+        kernel = self.kernel(values)
+        kernel.run([table[b.name] for b in kernel.func.buffers])
+        for name in outputs:
+            if table[name] is not arrays[name]:
+                arrays[name][...] = table[name]
+        result = self.source.result if isinstance(self.source, c.CNest) else None
+        return None if result is None else arrays[result].item()
 
-    def _apart(self, arrays: Mapping[str, Array]) -> None:
+    def _given(
+        self, arguments: Sequence[object], named: Mapping[str, object]
+    ) -> tuple[dict[str, object], dict[str, int]]:
+        """The arguments of a call by their names, and its sizes."""
+        sizes = {p.name for p in self.arguments.params}
+        arrays = [b.name for b in self.arguments.buffers]
+        names = [name for name in self.order if name not in self.sizes]
+        if len(arguments) == len(self.order):
+            names = list(self.order)
+        if len(arguments) > len(names):
+            raise InputError(
+                f"the nest {quoted(self.name)} takes {len(names)} arguments, got {len(arguments)}",
+                hint=", ".join(names),
+            )
+        placed = dict(zip(names, arguments, strict=False))
+        if twice := next((name for name in placed if name in named), None):
+            raise InputError(f"the argument {quoted(twice)} of {quoted(self.name)} is given twice")
+        given = {**placed, **named}
+        if isinstance(self.source, c.CNest):
+            if fixed := next((name for name in self.source.contents if name in given), None):
+                raise InputError(f"{quoted(fixed)} is what the file says: it is no argument")
+            given |= self.source.contents
+            if self.source.result is not None:
+                dtype = self.arguments.buffer(self.source.result).dtype
+                given[self.source.result] = np.zeros((), dtype.numpy)
+        stated = dict(self.sizes)
+        for name in (name for name in sizes if name in given):
+            value = whole_number(given.pop(name))
+            if value is None:
+                raise InputError(f"the size {name} must be an integer")
+            if stated.setdefault(name, value) != value:
+                raise InputError(f"the nest was compiled for {name} = {stated[name]}, got {value}")
+        if strange := next((name for name in given if name not in arrays), None):
+            raise InputError(
+                f"the nest {quoted(self.name)} has no argument {quoted(strange)}",
+                hint=known_names(strange, arrays, "its arguments"),
+            )
+        return given, stated
+
+    def _apart(self, arrays: Mapping[str, Array], outputs: Collection[str]) -> None:
         """Arrays that are written share no element with others."""
         for (one, a), (two, b) in combinations(arrays.items(), 2):
-            if not {one, two} & set(self.func.outputs):
+            if not {one, two} & set(outputs):
                 continue
             try:
                 shared = np.shares_memory(a, b, max_work=1000)  # type: ignore[arg-type]  # any number is allowed
@@ -189,26 +327,66 @@ class Nest:
             if shared:
                 raise InputError(
                     f"{quoted(one)} and {quoted(two)} share memory: a nest takes arrays that are apart",
-                    hint=f"give a copy of {quoted(two if one in self.func.outputs else one)}",
+                    hint=f"give a copy of {quoted(two if one in outputs else one)}",
                 )
 
-    def _array(self, b: Buffer, given: dict[str, object]) -> Array:
+    def _array(self, b: Buffer, given: Mapping[str, object]) -> Array:
         if b.name not in given:
             raise InputError(f"the argument {quoted(b.name)} is missing")
         value = given[b.name]
-        if b.name in self.func.outputs:
-            if not isinstance(value, np.ndarray) or not value.flags.writeable:
-                raise InputError(f"{quoted(b.name)} is written: it must be an array that may be written")
-        elif not b.shape:
+        if not b.shape and not isinstance(value, np.ndarray):
             return np.asarray(value, b.dtype.numpy)
         if not isinstance(value, np.ndarray) or value.dtype != b.dtype.numpy:
             raise InputError(f"the argument {quoted(b.name)} must be an array of {b.dtype}")
+        pointer = isinstance(self.source, c.CNest) and c.SIZE_OF.format(b.name) in self.source.implied
+        if pointer and len(b.shape) == 1 != value.ndim:
+            if not value.flags.c_contiguous:
+                raise InputError(f"{quoted(b.name)} is read through a pointer: its rows must lie in order")
+            return value.reshape(-1)
         return value
 
 
 def _fits(a: Array) -> bool:
-    """Whether kernels can use an array where it lies."""
-    return bool(a.flags.c_contiguous and a.ctypes.data % 64 == 0)
+    """Whether kernels can use an array where it lies: by rows, each element where its type may be."""
+    return bool(a.flags.c_contiguous and a.flags.aligned)
+
+
+def names_c(text: str | Path) -> tuple[str, str | None] | None:
+    """The path that ``FILE.c`` or ``FILE.c:NAME`` names, and the function; ``None`` for other text."""
+    found = re.fullmatch(r"(.+\.c)(?::([A-Za-z_]\w*))?", str(text), re.S)
+    return None if found is None else (found.group(1), found.group(2))
+
+
+def compile_nest(
+    path: object,
+    sizes: Mapping[str, int],
+    target: str | TargetBase = "cpu",
+    threads: int | None = None,
+    strategy: str | Strategy = DEFAULT,
+    records: Path | str | None = None,
+    defines: Mapping[str, str] | None = None,
+    headers: Sequence[Path | str] = (),
+) -> Nest:
+    """A function of a C file (``FILE.c`` or ``FILE.c:NAME``) as a nest that is called on numpy arrays.
+
+    ``sizes`` settles integer parameters; those that it leaves open are given by calls, each of which compiles
+    for new ones. ``defines`` are macros, ``headers`` folders of headers in angle brackets. Raises InputError
+    for another path, and what :class:`Nest` and the reader of C do.
+    """
+    found = names_c(path) if isinstance(path, str | Path) else None
+    if found is None:
+        raise InputError("sizes= is for nests in C", hint="give a path: kernel.c or kernel.c:name")
+    if not isinstance(strategy, str):
+        raise InputError("strategies of nests are named", hint=", ".join(NEST_STRATEGIES))
+    machine = chosen_target(target)
+    if not isinstance(machine, CpuTarget):
+        raise InputError(f"nests are compiled for CPUs, {machine.name} is none")
+    source = c.c_nest(found[0], found[1], defines, [Path(folder) for folder in headers])
+    name = NEST_STRATEGIES[0] if strategy == DEFAULT else strategy
+    nest = Nest(source, machine, threads, name, records, sizes)
+    if not nest.open_sizes and not nest.decided_by_data:
+        nest.kernel({})
+    return nest
 
 
 def scop(function: Callable[..., Any]) -> Nest:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tilewright.poly.budget import bounded
     from tilewright.poly.dependences import Dependence, Dependences, all_dependences
     from tilewright.poly.entry import contents_that_count
+    from tilewright.poly.extents import outermost_extents
     from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, extract_model
     from tilewright.poly.footprints import tile_instances
     from tilewright.poly.fusion import Group, compose, construct, fuse
@@ -60,6 +61,7 @@ _EXPORTS: Final = {
     "TiledTree": "tree",
     "band_facts": "tree",
     "contents_that_count": "entry",
+    "outermost_extents": "extents",
     "Group": "fusion",
     "compose": "fusion",
     "construct": "fusion",
@@ -136,6 +138,7 @@ __all__ = [
     "check_kinds",
     "check_legal",
     "contents_that_count",
+    "outermost_extents",
     "all_dependences",
     "allocations_inside",
     "extract_model",

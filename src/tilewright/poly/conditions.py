@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import islpy as isl
 
@@ -18,8 +19,11 @@ from tilewright.ir import (
     index,
     substitute_index,
 )
-from tilewright.poly.spaces import Domain
 from tilewright.poly.values import is_opaque
+
+if TYPE_CHECKING:
+    # spaces ask here what conditions mean
+    from tilewright.poly.spaces import Domain
 
 
 def truth(e: Expr, space: Domain, scope: Mapping[str, Index]) -> isl.Set | None:

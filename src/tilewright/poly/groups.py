@@ -180,9 +180,9 @@ def isl_schedule(
 
     ``min``: no two components share a loop; ``smart``: they do where parallel loops stay parallel; ``max``:
     wherever that is legal; ``hybrid``: the outermost parts are smartfuse's, and each is fused like ``max``
-    inside, or stays smartfuse's where that is too much for isl. Raises ResourceError where isl needs more
-    than ``operations``, which are the same in every run, or ``seconds`` of a processor, behind which a
-    process of its own is ended.
+    inside, or stays smartfuse's where that is too much for isl. Raises ResourceError where isl finds none, or
+    needs more than ``operations``, which are the same in every run, or ``seconds`` of a processor, behind
+    which a process of its own is ended.
     """
     if fusion == "hybrid":
         return _hybrid(dependences, names, operations, seconds)
@@ -203,6 +203,9 @@ def isl_schedule(
         raise ResourceError(f"{what}: isl gave up after {operations} operations", hint="fuse less") from None
     except EndedError:
         raise ResourceError(f"{what}: {ended_after(seconds)}", hint="fuse less") from None
+    if not found:
+        # it is unable to carry some dependences that hold at every other point
+        raise ResourceError(f"{what}: isl found none", hint="keep the order as it is")
     back = union_map(s.domain.identity().set_tuple_name(DIM.out, number[s.name]) for s in chosen)
     return isl.Schedule.read_from_str(CONTEXT, found).pullback_union_pw_multi_aff(
         back.as_union_pw_multi_aff()

@@ -24,6 +24,7 @@ from tilewright.ir import (
     index,
     var,
 )
+from tilewright.poly.conditions import truth
 from tilewright.support import ProgramError
 
 CONTEXT = isl.DEFAULT_CONTEXT
@@ -132,7 +133,8 @@ class Domain:
     def condition(self, c: Condition) -> isl.Set | None:
         """Points where one condition holds; ``None`` where data decides."""
         if c.index is None:
-            return None
+            assert c.expr is not None
+            return truth(c.expr, self, {})
         try:
             return self.at_least(c.index) if c.op == "ge" else self.equal(c.index)
         except OpaqueIndexError:

@@ -222,32 +222,70 @@ def test_sizes_of_tiles_without_parallel_loops(files, call, text, expect, sizes)
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc compiles what is emitted")
 def test_emitted_c_changes_arrays_in_place(files, call):
-    result = call("compile", files / "open.c", "--shape", "n=33", "--emit", "c", "-o", files / "g.c")
-    assert result[0] == 0, result
+    for emit, name in (("c", "g.c"), ("c-header", "g.h")):
+        result = call("compile", files / "open.c", "--shape", "n=33", "--emit", emit, "-o", files / name)
+        assert result[0] == 0, result
+    # one that calls it through its header: so do the types of both agree
+    (files / "main.c").write_text(
+        '#include "g.h"\nvoid called(int n, double s, double *A, double *u, double *v, double *x, double *y)'
+        "\n{ gemver(n, s, (void *)A, u, v, x, y); }\n"
+    )
     library = files / "g.so"
-    flags = ["-O2", "-fopenmp", "-shared", "-fPIC"]
-    subprocess.run(["gcc", *flags, files / "g.c", "-o", library, "-lm"], check=True)
-    given = values(33, seed=1)
-    want = expected(given)
-    table = {}
-    for name, a in given.items():
-        memory = np.zeros(a.size + 8)
-        start = -memory.ctypes.data % 64 // 8
-        table[name] = memory[start : start + a.size].reshape(a.shape)
-        table[name][...] = a
-    function = next(line for line in (files / "g.c").read_text().split("\n") if line.startswith("int32_t "))
-    name = function.split()[1].split("(")[0]
-    code = getattr(ctypes.CDLL(str(library)), name)(*(ctypes.c_void_p(a.ctypes.data) for a in table.values()))
-    assert code == 0
-    for name, value in want.items():
-        np.testing.assert_allclose(table[name], value, rtol=1e-12)
+    flags = ["-O2", "-Wall", "-Werror", "-Wno-unknown-pragmas", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *flags, files / "main.c", files / "g.c", "-o", library, "-lm"], check=True)
+    called = ctypes.CDLL(str(library)).called
+    for n in (33, 9):  # of which the second runs as written
+        given = values(n, seed=1)
+        want = expected(given)
+        alpha, *arrays = given.values()
+        pointers = (ctypes.c_void_p(a.ctypes.data) for a in arrays)
+        called(n, ctypes.c_double(alpha), *pointers)
+        for name, value in want.items():
+            np.testing.assert_allclose(given[name], value, rtol=1e-12)
+
+
+def test_emitted_c_runs_arrays_that_overlap_as_written(files, call):
+    (files / "s.c").write_text("void moved(int n, double *a, const double *b) {\n"
+        "  for (int i = 0; i < n; i++) a[i] = b[i] + 1;\n}\n")  # fmt: skip
+    assert call("compile", files / "s.c", "--shape", "n=8", "--emit", "c", "-o", files / "g.c")[0] == 0
+    subprocess.run(["gcc", "-O3", "-shared", "-fPIC", files / "g.c", "-o", files / "g.so", "-lm"], check=True)
+    a = np.zeros(9)
+    moved = ctypes.CDLL(str(files / "g.so")).moved
+    moved(8, ctypes.c_void_p(a.ctypes.data + 8), ctypes.c_void_p(a.ctypes.data))
+    assert a.tolist() == list(range(9))
+
+
+def test_functions_of_files_and_negative_numbers(files, call):
+    (files / "two.c").write_text(
+        "void one(int n, int by, int a[n]) { for (int i = 0; i < n; i++) a[i] = by; }\n"
+        "void two(int n, int a[n]) { for (int i = 0; i < n; i++) a[i] = a[i + 1]; }\n"
+    )
+    told = call(
+        "run", f"{files / 'two.c'}:one", "--shape", "n=3", "--shape", "by=-4", "--output", files / "o.npz"
+    )
+    assert told[0] == 0, told
+    assert np.load(files / "o.npz")["a"].tolist() == [-4, -4, -4]
+    assert "choose two.c:one or two.c:two" in call("run", files / "two.c", "--shape", "n=3")[2]
+    # nothing is written that run refuses
+    for command in ("run",), ("compile", "--emit", "c", "-o", files / "g.c"):
+        refused = call(command[0], f"{files / 'two.c'}:two", "--shape", "n=3", *command[1:])
+        assert f"{files / 'two.c'}:2:57" in refused[2] and "leaves the buffer a" in refused[2]
+    assert not (files / "g.c").exists()
+
+
+def test_emitted_c_is_of_functions_that_are_nests(files, call):
+    text = GEMVER.replace("#pragma endscop\n", '#pragma endscop\n  printf("done");\n')
+    (files / "gemver.c").write_text(text)
+    refused = call("compile", files / "gemver.c", "--emit", "c", "-o", files / "g.c")
+    assert "'gemver' does more than the nest that is marked in it" in refused[2]
+    assert f"{files / 'gemver.c'}:16:3" in refused[2]
 
 
 @pytest.mark.parametrize(
     ("edit", "options", "message"),
     [
         (("j++", "j--"), (), "gemver.c:10:17"),
-        (("double x[N]", "double *x"), (), "'x' is a pointer: declare an array with its extents"),
+        (("double x[N]", "double **x"), (), "'x' is a pointer to pointers"),
         (("v[j];", "v[j]]];"), (), "gemver.c:11:"),
         (("A[i][j] + u", "A[v[i]][j] + u"), (), "gemver.c:11:"),
         (("double x[N]", "double A[N]"), (), "the name 'A' is declared twice"),
@@ -259,7 +297,6 @@ def test_emitted_c_changes_arrays_in_place(files, call):
         (("", ""), ("--shape", "n=3,4"), "n of '"),
         (("", ""), ("--target", "cuda:sm_90"), "nests are compiled for CPUs"),
         (("", ""), ("-o", "x.tw"), "nests are not saved yet"),
-        (("", ""), ("--emit", "c-header", "-o", "x.h"), "nests are emitted as c"),
     ],
 )
 def test_what_is_wrong_is_said(files, edit, options, message, call):

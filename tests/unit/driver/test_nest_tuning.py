@@ -49,7 +49,8 @@ def test_what_is_found_is_kept_and_used(tmp_path, monkeypatch):
     assert seidel(records=path).scheduled(SIZES).notes[-1] == "in tiles of 16 x 16 x 16"
     assert seidel(records=path).scheduled({"N": 61, "T": 4}).notes[-1] == ORDER
     assert (
-        Nest(seidel().func, threads=2, records=path).scheduled(SIZES).notes[-1] != "in tiles of 16 x 16 x 16"
+        Nest(seidel().arguments, threads=2, records=path).scheduled(SIZES).notes[-1]
+        != "in tiles of 16 x 16 x 16"
     )
     few = tune_nest(seidel(), SIZES, budget=30, trials=4, database=path)
     assert len(few.trials) <= 4
@@ -122,7 +123,7 @@ def test_what_cannot_be_tuned_is_refused(tmp_path):
 
 def test_records_of_nests_are_checked(tmp_path, caplog):
     path = tmp_path / "records.db"
-    key = nest_key(function_at(seidel().func, SIZES), Machine(detect(), 1))
+    key = nest_key(function_at(seidel().arguments, SIZES), Machine(detect(), 1))
     record = NestRecord(NestPlan((8, 64)), 1.0, 2.0)
     with Database(path) as records:
         records.keep_nest(key, record)

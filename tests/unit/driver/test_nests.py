@@ -8,7 +8,9 @@ import pytest
 import tilewright
 from tilewright.build import kernel as kernels
 from tilewright.driver import Nest
-from tilewright.support import InputError
+from tilewright.runtime import aligned_empty
+from tilewright.strategies import find_strategy
+from tilewright.support import InputError, ProgramError
 
 # ruff: noqa: F821 (annotations are read as text; names are those of the mathematics)
 
@@ -55,7 +57,7 @@ def test_slices_of_larger_arrays_change_in_place():
         ((np.zeros((2, 2)), np.zeros(3), 1.0), {"n": 1}, "'x' must be f64 of shape"),
         ((np.zeros((2, 2), np.float32), np.zeros(2), 1.0), {"n": 1}, "'A' must be an array of f64"),
         ((np.zeros((2, 2)), np.zeros(2), 1.0), {"n": 3}, "with N = 2, n = 3, an access of block S0 leaves"),
-        (([[0.0]], np.zeros(1), 1.0), {"n": 1}, "'A' is written: it must be an array"),
+        (([[0.0]], np.zeros(1), 1.0), {"n": 1}, "the argument 'A' must be an array of f64"),
         ((np.broadcast_to(np.zeros(2), (2, 2)), np.zeros(2), 1.0), {"n": 1}, "an array that may be written"),
     ],
 )
@@ -74,12 +76,13 @@ def test_arrays_that_share_memory_are_refused():
 
 def test_strategies_and_sizes_of_nests():
     with pytest.raises(InputError, match="there is no strategy 'fast' of nests"):
-        Nest(update.func, strategy="fast")
+        Nest(update.source, strategy="fast")
     with pytest.raises(InputError, match="has no size 'm'"):
         update.scheduled({"m": 3})
     with pytest.raises(InputError, match="the array 'A' would have"):
         update.scheduled({"N": 1 << 30, "n": 3})
-    assert Nest(update.func, strategy="as-written").scheduled({"N": 3, "n": 2}).notes == ("as it is written",)
+    written = Nest(update.source, strategy="as-written").scheduled({"N": 3, "n": 2})
+    assert written.notes == ("as it is written",)
 
 
 def test_later_calls_plan_nothing(monkeypatch):
@@ -94,3 +97,146 @@ def test_later_calls_plan_nothing(monkeypatch):
     monkeypatch.setattr(kernels, "PlanBuilder", none)
     update(A, x, 1.5, n=5)
     np.testing.assert_array_equal(A, np.tril(np.full((5, 5), 3.0)))
+
+
+FLAT = """
+static const double W[3] = {0.25, 0.5, 0.25};
+int count = 3;
+double total;
+void blur(int n, int m, const double *A, double (*B)[m], double gain) {
+  for (int i = 0; i < n; i++)
+    for (int j = 1; j < m - 1; j++)
+      for (int k = 0; k < count; k++) B[i][j] += gain * W[k] * A[i * m + j + k - 1];
+}
+void other(int n, int first, double x[n + 1]) {
+  for (int i = n; i > first; i--) x[i] = x[i - 1];
+}
+void looked_up(int n, const int *at, const double *x, double y[n]) {
+  for (int i = 0; i < n; i++) y[i] = x[at[i]];
+}
+"""
+
+
+@pytest.fixture
+def flat(tmp_path):
+    path = tmp_path / "flat.c"
+    path.write_text(FLAT)
+    return path
+
+
+def blurred(A, B, gain):
+    out = B.copy()
+    out[:, 1:-1] += gain * (A[:, :-2] / 4 + A[:, 1:-1] / 2 + A[:, 2:] / 4)
+    return out
+
+
+def test_c_files_are_compiled_for_sizes_and_called_in_the_order_of_c(flat):
+    rng = np.random.default_rng(3)
+    A, B = rng.integers(0, 9, (2, 5, 8)) * 1.0
+    want = blurred(A, B, 2.0)
+    settled = tilewright.compile(f"{flat}:blur", sizes={"n": 5, "m": 8, "count": 3}, threads=2)
+    assert settled.order == ("n", "m", "A", "B", "gain", "count") and not settled.open_sizes
+    for arguments, named in (
+        ((A, B.copy(), 2.0), {}),
+        ((5, 8, A.reshape(-1), B.copy(), 2.0, 3), {}),
+        ((), {"gain": 2.0, "B": B.copy(), "A": A}),
+    ):
+        settled(*arguments, **named)
+        out = named["B"] if named else arguments[-2 if len(arguments) == 3 else 3]
+        np.testing.assert_array_equal(out, want)
+    left = tilewright.compile(f"{flat}:blur", sizes={}, strategy="as-written")
+    assert left.open_sizes == ("n", "m", "count")
+    left(5, 8, A, B, 2.0, 3)
+    np.testing.assert_array_equal(B, want)
+    x = np.arange(6.0)
+    tilewright.compile(f"{flat}:other", sizes={"n": 5})(-1 + 2, x)
+    assert x.tolist() == [0, 1, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "match"),
+    [
+        ((1, 2, 3, 4), {}, "takes 2 arguments, got 4"),
+        ((0, np.zeros(6)), {"first": 1}, "the argument 'first' of 'other' is given twice"),
+        ((0, np.zeros(6)), {"n": 4}, "the nest was compiled for n = 5, got 4"),
+        ((0, np.zeros(6)), {"W": np.zeros(3)}, "has no argument 'W'"),
+        ((-9, np.zeros(6)), {}, "an access of block S0 leaves the buffer x"),
+        ((0, 1.0), {}, "the argument 'x' must be an array of f64"),
+    ],
+)
+def test_wrong_arguments_of_c(flat, arguments, named, match):
+    nest = tilewright.compile(f"{flat}:other", sizes={"n": 5})
+    with pytest.raises(InputError, match=match) as caught:
+        nest(*arguments, **named)
+    if "leaves" in match:
+        assert str(caught.value.where).startswith(f"{flat}:11:35")
+
+
+def test_what_pointers_point_at_may_be_larger_but_must_lie_in_order(flat):
+    blur = tilewright.compile(f"{flat}:blur", sizes={"count": 3})
+    A, B = np.ones((5, 8)), np.zeros((5, 8))
+    blur(4, 8, A, B, 1.0)
+    assert B[:4, 1:-1].tolist() == [[1.0] * 6] * 4 and not B[4].any()
+    with pytest.raises(InputError, match="'A' is read through a pointer: its rows must lie in order"):
+        blur(4, 8, A.T, B, 1.0)
+    with pytest.raises(InputError, match="'W' is what the file says: it is no argument"):
+        blur(4, 8, A, B, 1.0, W=np.zeros(3))
+    looked_up = tilewright.compile(f"{flat}:looked_up", sizes={"n": 3})
+    y = np.zeros(3)
+    looked_up(np.array([1, 0, 1], np.int32), np.array([5.0, 7.0]), y)
+    assert y.tolist() == [7, 5, 7]
+    with pytest.raises(InputError, match="data decide how far 'x' is read or written"):
+        looked_up.at({})
+    assert looked_up.at({"x_size": 9}).buffer("x").shape[0].as_int() == 9
+    with pytest.raises(InputError, match="an access of block S0 leaves the buffer A"):
+        blur(5, 8, A[:4], B, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "match"),
+    [
+        ("flat.c", {"sizes": {}}, "3 functions that may be meant"),
+        ("flat.c:blur", {}, "flat.c:blur' is a nest in C"),
+        ("flat.c:other", {"sizes": {"m": 1}}, "has no size 'm'"),
+        ("flat.c:other", {"sizes": {"x": 1}}, "has no size 'x'"),
+        ("flat.c:other", {"sizes": {"n": 1.5}}, "the size n must be an integer"),
+        (
+            "flat.c:other",
+            {"sizes": {"n": 3}, "accuracy": "exact"},
+            "of the options of models",
+        ),
+        ("flat.c:other", {"sizes": {"n": 3}, "target": "cuda:sm_90"}, "nests are compiled for CPUs"),
+        ("flat.c:other", {"sizes": {"n": 3}, "strategy": "beam"}, "there is no strategy 'beam' of nests"),
+        ("flat.py", {"sizes": {}}, "sizes= is for nests in C"),
+    ],
+)
+def test_what_compilations_of_c_refuse(flat, model, options, match):
+    with pytest.raises((InputError, ProgramError), match=match):
+        tilewright.compile(str(flat.parent / model), **options)
+
+
+def test_headers_are_for_c(flat):
+    with pytest.raises(InputError, match="the nest 'update' is not in C"):
+        update.c_header()
+    made = tilewright.compile(f"{flat}:other", sizes={}).c_header()
+    assert "\nvoid other(int n, int first, double x[n + 1]);\n" in made
+
+
+def test_a_strategy_of_programs_is_none_of_nests(flat):
+    with pytest.raises(InputError, match="strategies of nests are named"):
+        tilewright.compile(f"{flat}:other", sizes={"n": 3}, strategy=find_strategy("default"))
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3])
+def test_arrays_are_changed_where_they_lie(monkeypatch, offset):
+    """Whatever their alignment: what numpy allocates begins 16 bytes behind a page."""
+
+    def copied(a):
+        raise AssertionError("an array was copied")
+
+    monkeypatch.setattr("tilewright.driver.nests.aligned_copy", copied)
+    memory = aligned_empty((40 + 8,), np.dtype(np.float64))
+    A = memory[offset : offset + 36].reshape(6, 6)
+    A[...], x = 0.0, np.ones(6)
+    update(A, x, 2.0, n=6)
+    np.testing.assert_array_equal(A, np.tril(np.full((6, 6), 2.0)))

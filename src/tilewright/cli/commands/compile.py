@@ -24,7 +24,7 @@ from tilewright.cli.programs import names_program, open_program
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
 from tilewright.driver import FORMS, Form, emit_model, tiled_source
-from tilewright.ir import function_at, to_function
+from tilewright.ir import to_function
 from tilewright.support import counted, format_bytes, quoted
 from tilewright.target import GpuTarget, find_target
 
@@ -164,7 +164,7 @@ def compile_(
 def _emit_tiles(state: State, model: str, output: str, options: CompileOptions) -> None:
     if names_nest(model):
         nest, values = open_nest(model, options)
-        func = function_at(nest.func, values)
+        func = nest.at(values)
     elif names_program(model):
         func = to_function(open_program(model, options.shapes)[0])
     else:

@@ -19,7 +19,7 @@ from tilewright.cli.programs import names_program, open_program
 from tilewright.cli.state import State
 from tilewright.devices import load_fixed
 from tilewright.driver import GroupInfo
-from tilewright.ir import function_at, print_function, to_function
+from tilewright.ir import print_function, to_function
 from tilewright.report import BEGINNINGS, Beginning, as_svg, as_text, of_fusion
 from tilewright.runtime import SavedModel, is_saved_model
 from tilewright.support import format_bytes, quoted, shortened
@@ -145,7 +145,7 @@ def _show_fusion(
     check_output(svg, model)
     if names_nest(model):
         nest, values = open_nest(model, options)
-        func = function_at(nest.func, values)
+        func = nest.at(values)
     else:
         func = to_function(open_program(model, options.shapes)[0])
     found = of_fusion(func, sizes, fusion)

@@ -1,6 +1,6 @@
-"""Loop nests in C: the statements between ``#pragma scop`` and ``#pragma endscop`` of one function."""
+"""Loop nests in C: functions of loops over arrays, or what ``#pragma scop`` marks in them."""
 
-from tilewright.frontend.c.preprocess import Preprocessor
-from tilewright.frontend.c.reader import read_c, read_c_file
+from tilewright.frontend.c.nest import CNest, c_nest, read_c, read_c_file
+from tilewright.frontend.c.reader import SIZE_OF
 
-__all__ = ["Preprocessor", "read_c", "read_c_file"]
+__all__ = ["SIZE_OF", "CNest", "c_nest", "read_c", "read_c_file"]

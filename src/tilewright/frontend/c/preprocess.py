@@ -1,6 +1,7 @@
 """A small C preprocessor: macros, conditionals, and includes of a user's own headers.
 
-Headers of the system (``#include <…>``) are left out: nests need none of them. Lines keep their numbers.
+Headers of the system (``#include <…>``) are left out: of the standard ones the constants are known. Lines
+keep their numbers.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tilewright.frontend.c.source import constant_value
 from tilewright.support import ProgramError, SourceLocation
 
 MAX_BYTES: Final = 1 << 22
@@ -29,6 +31,37 @@ _DIRECTIVE: Final = re.compile(r"\s*#\s*(\w+)\s*(.*)")
 _DEFINE: Final = re.compile(r"(\w+)(\(([\w\s,]*)\))?\s*(.*)")
 
 
+#: Constants of the standard headers, as they are on 64-bit machines of Linux and macOS.
+STANDARD: Final = {
+    "stdbool.h": {"true": "1", "false": "0"},
+    "stddef.h": {"NULL": "0"},
+    "math.h": {
+        "M_PI": "3.14159265358979323846", "M_PI_2": "1.57079632679489661923", "M_E": "2.71828182845904523536",
+        "M_SQRT2": "1.41421356237309504880", "M_LN2": "0.69314718055994530942", "INFINITY": "1e999f",
+        "HUGE_VAL": "1e999",
+    },
+    "float.h": {
+        "DBL_MAX": "1.7976931348623157e308", "DBL_MIN": "2.2250738585072014e-308",
+        "FLT_MIN": "1.17549435e-38f",
+        "DBL_EPSILON": "2.220446049250313e-16", "FLT_MAX": "3.40282347e38f", "FLT_EPSILON": "1.19209290e-7f",
+    },
+    "limits.h": {
+        "CHAR_BIT": "8", "SCHAR_MIN": "(-128)", "SCHAR_MAX": "127", "UCHAR_MAX": "255", "CHAR_MIN": "(-128)",
+        "CHAR_MAX": "127", "SHRT_MIN": "(-32768)", "SHRT_MAX": "32767", "USHRT_MAX": "65535",
+        "INT_MIN": "(-2147483647-1)", "INT_MAX": "2147483647", "UINT_MAX": "4294967295u",
+        "LONG_MIN": "(-9223372036854775807L-1)", "LONG_MAX": "9223372036854775807L",
+        "ULONG_MAX": "18446744073709551615uL",
+    },
+    "stdint.h": {
+        "INT8_MIN": "(-128)", "INT8_MAX": "127", "UINT8_MAX": "255", "INT16_MIN": "(-32768)",
+        "INT16_MAX": "32767", "UINT16_MAX": "65535", "INT32_MIN": "(-2147483647-1)",
+        "INT32_MAX": "2147483647", "UINT32_MAX": "4294967295u", "INT64_MIN": "(-9223372036854775807L-1)",
+        "INT64_MAX": "9223372036854775807L", "UINT64_MAX": "18446744073709551615uL",
+        "SIZE_MAX": "18446744073709551615uL",
+    },
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Macro:
     """A macro: ``parameters`` is ``None`` for one without parentheses."""
@@ -43,6 +76,8 @@ class Preprocessor:
 
     folders: Sequence[Path] = ()
     macros: dict[str, Macro] = field(default_factory=dict)
+    headers: list[str] = field(default_factory=list)
+    """The headers of the system that were included, in order."""
     _expansions: int = 0
 
     @staticmethod
@@ -138,27 +173,33 @@ class Preprocessor:
                     if (folder / name.strip('"<>')).is_file():
                         return self.file(folder / name.strip('"<>'), depth + 1)
                 if not quoted:
-                    return ""  # the system's: nothing of it is needed
+                    header = name.strip("<>")
+                    if header not in self.headers:
+                        self.headers.append(header)
+                    for constant, value in STANDARD.get(header, {}).items():
+                        self.macros.setdefault(constant, Macro(None, value))
+                    return ""
                 raise ProgramError(f"there is no header {name}", where=where, hint="give its folder")
             case "error":
                 raise ProgramError(f"#error {rest}", where=where)
         return ""
 
     def holds(self, condition: str, where: SourceLocation) -> bool:
-        """A condition of ``#if``: numbers and ``defined``, joined by ``!``, ``&&``, ``||``."""
+        """A condition of ``#if``: an expression of integers, in which names without a macro are 0."""
         text = re.sub(
             r"defined\s*(?:\(\s*(\w+)\s*\)|(\w+))",
             lambda m: "1" if (m.group(1) or m.group(2)) in self.macros else "0",
             condition,
         )
-        text = re.sub(r"[A-Za-z_]\w*", "0", self.expanded(text, where))
-        tokens = re.findall(r"&&|\|\||[()!]|\d+", text)
-        if "".join(tokens) != re.sub(r"\s", "", text):
-            raise ProgramError("this condition of #if is not supported", where=where)
-        value, left = _either(tokens)
-        if left:
-            raise ProgramError("this condition of #if is not supported", where=where)
-        return value
+        text = re.sub(r"\b[A-Za-z_]\w*", "0", self.expanded(text, where))
+        value = constant_value(text)
+        if value is None:
+            raise ProgramError(
+                "this condition of #if is not supported",
+                where=where,
+                hint="write one of integers and defined()",
+            )
+        return value != 0
 
     def expanded(self, line: str, where: SourceLocation, hidden: frozenset[str] = frozenset()) -> str:
         """A line with its macros expanded; a macro is not expanded inside of itself."""
@@ -226,29 +267,3 @@ def _arguments(tokens: Sequence[str], at: int) -> tuple[list[str] | None, int]:
         elif n > at:
             out[-1] += t
     return None, at
-
-
-def _either(tokens: list[str]) -> tuple[bool, list[str]]:
-    value, left = _both(tokens)
-    while left[:1] == ["||"]:
-        other, left = _both(left[1:])
-        value = value or other
-    return value, left
-
-
-def _both(tokens: list[str]) -> tuple[bool, list[str]]:
-    value, left = _single(tokens)
-    while left[:1] == ["&&"]:
-        other, left = _single(left[1:])
-        value = value and other
-    return value, left
-
-
-def _single(tokens: list[str]) -> tuple[bool, list[str]]:
-    if tokens[:1] == ["!"]:
-        value, left = _single(tokens[1:])
-        return not value, left
-    if tokens[:1] == ["("]:
-        value, left = _either(tokens[1:])
-        return value, left[1:]
-    return (tokens[0] != "0", tokens[1:]) if tokens and tokens[0].isdigit() else (False, ["?"])

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Final
 
 from tilewright import poly
+from tilewright.frontend.nests.guards import Place, both, opposite, under
 from tilewright.frontend.nests.values import Arithmetic, Value
 from tilewright.ir import (
     I32,
@@ -34,7 +36,6 @@ from tilewright.ir import (
     LoopFunction,
     Opaque,
     Param,
-    Pred,
     Select,
     Seq,
     Stmt,
@@ -45,6 +46,7 @@ from tilewright.ir import (
     loads,
     locate,
     map_blocks,
+    map_stmt,
     seq,
     stmt_exprs,
     stmt_loads,
@@ -53,29 +55,12 @@ from tilewright.ir import (
     var,
     walk_index,
 )
+from tilewright.support import Location
 
 MAX_STATEMENTS: Final = 10_000
 """Most statements of one nest."""
 LARGEST_SIZE: Final = 1 << 31
 """Largest value of a symbolic size."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a front end is in a nest: loops around, conditions, and what names of loops mean.
-
-    Inside of a black box (``box``) ``loops`` are those around it, ``where`` and ``conds`` what holds in it.
-    """
-
-    loops: tuple[tuple[str, Index, Index], ...] = ()
-    names: tuple[tuple[str, Index], ...] = ()
-    where: Pred = ()
-    conds: tuple[Expr, ...] = ()
-    box: bool = False
-
-    def value(self, name: str) -> Index | None:
-        """The value of a loop's variable; ``None`` for other names."""
-        return next((v for n, v in reversed(self.names) if n == name), None)
 
 
 @dataclass(slots=True)
@@ -87,14 +72,16 @@ class NestBuilder:
     buffers: dict[str, Buffer] = field(default_factory=dict)
     params: dict[str, Param] = field(default_factory=dict)
     temps: list[str] = field(default_factory=list)
+    places: dict[str, Location] = field(default_factory=dict)
+    """Where statements stand in the user's text, by the names of their blocks."""
     _names: set[str] = field(default_factory=set)
     _blocks: int = 0
 
-    def size(self, name: str) -> Index:
-        """The symbolic size ``name``, made when first met."""
+    def size(self, name: str, least: int = 0) -> Index:
+        """The symbolic size ``name``, made when first met; it is ``least`` at least."""
         if name not in self.params:
             self._claim(name)
-            self.params[name] = Param(name, 0, LARGEST_SIZE)
+            self.params[name] = Param(name, least, LARGEST_SIZE)
         return index(self.params[name])
 
     def known(self, name: str, at: Place) -> bool:
@@ -112,6 +99,18 @@ class NestBuilder:
         self.buffers[name] = Buffer(name, tuple(shape), dtype)
         if local:
             self.temps.append(name)
+
+    def local(self, name: str, shape: Sequence[Index], dtype: DType) -> str:
+        """Declare a variable of the nest by a name like this one; its name."""
+        own = fresh_name(name, self._names)
+        self.array(own, shape, dtype, local=True)
+        return own
+
+    def argument(self, name: str, dtype: DType) -> str:
+        """Declare a scalar argument by a name like this one; its name."""
+        own = fresh_name(name, self._names)
+        self.array(own, (), dtype)
+        return own
 
     def load(self, name: str, indices: Sequence[Value]) -> Expr:
         """An element of an array or the value of a scalar."""
@@ -150,11 +149,12 @@ class NestBuilder:
             raise self.arith.fail(f"{name!r} is the variable of a loop around this one: name it otherwise")
         if name in self.buffers:
             raise self.arith.fail(f"loop {name!r} needs a variable to itself: {name!r} is assigned to before")
-        return self._loop(at, name, lo, hi, step, body)
+        return self.counting(at, name, lo, hi, step, body)
 
-    def _loop(
+    def counting(
         self, at: Place, name: str, lo: Value, hi: Value, step: int, body: Callable[[Place], Stmt]
     ) -> Stmt:
+        """A loop as :meth:`loop` makes it, whatever else has the name."""
         box = at.box or not isinstance(lo, Index) or not isinstance(hi, Index)
         loop = fresh_name(name, self._names)
         self._names.add(loop)
@@ -198,23 +198,31 @@ class NestBuilder:
             e = Select(cond, e, Load(name, where, b.dtype))
         return self._statement(at, store(name, where, e))
 
-    def held(self, at: Place, inside: Place, changed: Collection[str]) -> tuple[Stmt, Place]:
-        """What a branch on data begins with, and its place: ``inside`` has the conditions that ``at`` lacks.
-
-        A condition that reads what the branch changes (``changed``) is evaluated once, into a variable.
-        """
-        conds = inside.conds[len(at.conds) :]
-        if not any(load.buffer in changed for cond in conds for load in loads(cond)):
-            return NOTHING, inside
-        name = fresh_name("held", self._names)
-        self.array(name, (), I32, local=True)
-        holding, *more = inside.conds
-        for cond in more:
-            holding = self.arith.joined("and", holding, cond)
-        value = Select(holding, Const(1, I32), Const(0, I32))
-        first = self.assign(replace(inside, conds=()), name, (), value)
-        kept = Compare("ne", Load(name, (), I32), Const(0, I32))
-        return first, replace(inside, conds=(kept,))
+    def branch(
+        self,
+        at: Place,
+        cond: Expr,
+        changed: Collection[str],
+        then: Callable[[Place], Stmt],
+        orelse: Callable[[Place], Stmt] | None = None,
+    ) -> Stmt:
+        """A branch; its condition is evaluated once, into a variable, if it reads what that ``changed``."""
+        if isinstance(cond, Const):
+            return then(at) if cond.value else orelse(at) if orelse is not None else NOTHING
+        first: Stmt = NOTHING
+        inside, outside = under(at, cond), under(at, opposite(cond))
+        data = inside.conds[len(at.conds) :]
+        if any(load.buffer in changed for part in data for load in loads(part)):
+            name = self.local("held", (), I32)
+            # an else needs the condition in all places
+            there, asked = (at, (*at.conds, cond)) if orelse is not None else (inside, inside.conds)
+            value = Select(reduce(both, asked), Const(1, I32), Const(0, I32))
+            first = self.assign(replace(there, conds=()), name, (), value)
+            kept = Compare("ne", Load(name, (), I32), Const(0, I32))
+            inside = replace(inside, conds=(kept,))
+            outside = replace(at, conds=(*at.conds, opposite(kept)))
+        done = seq(first, then(inside))
+        return done if orelse is None else seq(done, orelse(outside))
 
     def counted(
         self, at: Place, name: str, end: Value, changed: Collection[str], body: Callable[[Place], Stmt]
@@ -228,7 +236,7 @@ class NestBuilder:
         first = self.load(name, ())
         if isinstance(end, Expr) and any(load.buffer in changed for load in loads(end)):
             raise self.arith.fail(f"the bound of the loop over {name!r} changes in it")
-        loop = self._loop(at, name, first, end, 1, body)
+        loop = self.counting(at, name, first, end, 1, body)
         last = Binary("max", *self.arith.together(first, end))
         return seq(loop, self.assign(at, name, (), last))
 
@@ -239,6 +247,10 @@ class NestBuilder:
         if self._blocks > MAX_STATEMENTS:
             raise self.arith.fail(f"the nest has more than {MAX_STATEMENTS} statements")
         self._names.add(block)
+        # an error that is made here would say where
+        where = self.arith.fail("").where
+        if where is not None:
+            self.places[block] = where
         iters = tuple(Iter(v, lo, hi, "ord") for v, lo, hi in at.loops)
         bind = tuple(var(v) for v, _, _ in at.loops)
         return Block(block, block, iters, bind, body, None, at.where)
@@ -246,8 +258,9 @@ class NestBuilder:
     def function(self, body: Stmt) -> LoopFunction:
         """The finished function: outputs are what it writes, in-out arguments what counts on entry."""
         written = {name for name, _ in stmt_writes(body)}
-        used = written | {load.buffer for load in stmt_loads(body)}
         outputs = tuple(n for n in self.buffers if n in written and n not in self.temps)
+        body = _without_unread(body, self.temps)
+        used = {name for name, _ in stmt_writes(body)} | {load.buffer for load in stmt_loads(body)}
         for name in reversed(self.temps):
             if name in used:
                 body = _allocated(body, self.buffers[name])
@@ -257,6 +270,30 @@ class NestBuilder:
         )
         kept = poly.contents_that_count(func)
         return replace(func, inouts=tuple(n for n in outputs if n in kept))
+
+
+def _without_unread(body: Stmt, temps: Collection[str]) -> Stmt:
+    """A nest without the variables that nothing reads, one after another."""
+    while unread := set(temps) & {name for name, _ in stmt_writes(body)} - {
+        load.buffer for load in stmt_loads(body)
+    }:
+
+        def kept(s: Stmt, unread: Collection[str] = frozenset(unread)) -> Stmt:
+            match s:
+                case Store(writes=(w,)) if w.buffer in unread:
+                    return NOTHING
+                case Block() if s.body == NOTHING:
+                    return NOTHING
+                case For() if s.body == NOTHING:
+                    return NOTHING
+                case If(orelse=None) if s.then == NOTHING:
+                    return NOTHING
+                case Seq():
+                    return seq(*s.stmts)
+            return s
+
+        body = map_stmt(map_blocks(body, lambda b: replace(b, body=map_stmt(b.body, kept))), kept)
+    return body
 
 
 def _allocated(body: Stmt, buffer: Buffer) -> Stmt:

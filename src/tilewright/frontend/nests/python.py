@@ -20,10 +20,12 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final
 
-from tilewright.frontend.nests.build import NestBuilder, Place
+from tilewright.frontend.nests.build import NestBuilder
+from tilewright.frontend.nests.guards import Place, both, either, opposite
 from tilewright.frontend.nests.values import Arithmetic, Value, type_of
 from tilewright.ir import (
     DTYPES,
@@ -32,11 +34,7 @@ from tilewright.ir import (
     Expr,
     Index,
     LoopFunction,
-    Pred,
     Stmt,
-    Unary,
-    eq0,
-    ge0,
     index,
     seq,
 )
@@ -107,7 +105,7 @@ class _Reader:
     def __init__(self, path: str, first: int, lines: Sequence[str]) -> None:
         self.path, self.first, self.lines = path, first, lines
         self.at: ast.AST = ast.Pass(lineno=1, col_offset=0)
-        self.arith = Arithmetic(self.error, floors=True)
+        self.arith = Arithmetic(self.error)
         self.builder = NestBuilder("nest", self.arith)
 
     def error(self, what: str) -> ProgramError:
@@ -239,29 +237,12 @@ class _Reader:
         return [self.value(p, at) for p in parts]
 
     def branch(self, s: ast.If, test: ast.expr, at: Place) -> Stmt:
-        pred = self.affine(test, at)
-        if pred is not None:
-            inside = Place(at.loops, at.names, (*at.where, *pred), at.conds)
-            then = self.suite(s.body, inside)
-            if not s.orelse:
-                return then
-            other = self.negated(test, at)
-            if other is None:
-                raise self.refused(s, "an else needs a single comparison")
-            return seq(then, self.suite(s.orelse, Place(at.loops, at.names, (*at.where, *other), at.conds)))
-        if s.orelse:
-            raise self.refused(s, "an else to a condition on data: write a conditional expression")
-        parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-        within = at
-        for part in parts:
-            known = self.affine(part, within)
-            if known is not None:
-                within = replace(within, where=(*within.where, *known))
-            else:
-                within = replace(within, conds=(*within.conds, self.condition(part, within)))
         # the condition of a single assignment is read before anything changes
-        first, within = self.builder.held(at, within, set() if _single(s.body) else _changed(s.body))
-        return seq(first, self.suite(s.body, within))
+        single = _single(s.body) and not s.orelse
+        changed: set[str] = set() if single else _changed([*s.body, *s.orelse])
+        orelse = (lambda p: self.suite(s.orelse, p)) if s.orelse else None
+        cond = self.condition(test, at)
+        return self.builder.branch(at, cond, changed, lambda p: self.suite(s.body, p), orelse)
 
     # -- expressions -----------------------------------------------------------------------------------------
 
@@ -319,47 +300,19 @@ class _Reader:
             return out
         return self.arith.called(name, args)
 
-    def affine(self, e: ast.expr, at: Place) -> Pred | None:
-        """A condition on indices as a predicate; ``None`` where data decides."""
-        match e:
-            case ast.BoolOp(op=ast.And(), values=values):
-                parts = [self.affine(v, at) for v in values]
-                if any(p is None for p in parts):
-                    return None
-                return tuple(c for p in parts if p is not None for c in p)
-            case ast.Compare(left=a, ops=ops, comparators=others):
-                out: Pred = ()
-                left = self.value(a, at)
-                for op, b in zip(ops, others, strict=True):
-                    right = self.value(b, at)
-                    found = comparison(_COMPARE.get(type(op), ""), left, right)
-                    if found is None:
-                        return None
-                    out, left = (*out, *found), right
-                return out
-        return None
-
-    def negated(self, e: ast.expr, at: Place) -> Pred | None:
-        """The opposite of a single comparison of indices."""
-        if not isinstance(e, ast.Compare) or len(e.ops) != 1:
-            return None
-        op = OPPOSITE.get(_COMPARE.get(type(e.ops[0]), ""), "")
-        return comparison(op, self.value(e.left, at), self.value(e.comparators[0], at))
-
     def condition(self, e: ast.expr, at: Place) -> Expr:
         self.at = e
         match e:
             case ast.BoolOp(op=op, values=values):
-                out = self.condition(values[0], at)
-                for v in values[1:]:
-                    out = self.arith.joined(
-                        "and" if isinstance(op, ast.And) else "or", out, self.condition(v, at)
-                    )
-                return out
+                join = both if isinstance(op, ast.And) else either
+                return reduce(join, [self.condition(v, at) for v in values])
             case ast.UnaryOp(op=ast.Not(), operand=a):
-                return Unary("not", self.condition(a, at))
-            case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in _COMPARE:
-                return self.arith.compared(_COMPARE[type(op)], self.value(a, at), self.value(b, at))
+                return opposite(self.condition(a, at))
+            case ast.Compare(left=a, ops=ops, comparators=others) if {*map(type, ops)} <= {*_COMPARE}:
+                given = [self.value(x, at) for x in (a, *others)]
+                self.at = e
+                steps = zip(ops, given, given[1:], strict=False)
+                return reduce(both, [self.arith.compared(_COMPARE[type(op)], x, y) for op, x, y in steps])
         raise self.refused(e, "conditions are comparisons, joined by and, or, not")
 
 
@@ -385,24 +338,3 @@ def _named(e: ast.expr) -> ast.Name | None:
     while isinstance(e, ast.Subscript):
         e = e.value
     return e if isinstance(e, ast.Name) else None
-
-
-OPPOSITE: Final = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "ne": "eq"}
-
-
-def comparison(op: str, a: Value, b: Value) -> Pred | None:
-    """A comparison of two indices as a predicate; ``None`` for others, and for ``!=``."""
-    if not isinstance(a, Index) or not isinstance(b, Index):
-        return None
-    match op:
-        case "lt":
-            return (ge0(b - a - 1),)
-        case "le":
-            return (ge0(b - a),)
-        case "gt":
-            return (ge0(a - b - 1),)
-        case "ge":
-            return (ge0(a - b),)
-        case "eq":
-            return (eq0(a - b),)
-    return None

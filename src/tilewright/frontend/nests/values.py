@@ -1,15 +1,15 @@
-"""Values of expressions in nests: affine integers stay indices, all others become scalar expressions.
+"""Values in nests of Python: affine integers stay indices, all others become scalar expressions.
 
-Literals of Python have no type of their own and take that of what they meet (``weak``); those of C come as
-constants with a type.
+Literals have no type of their own and take that of what they meet (``weak``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
+from tilewright.frontend.nests.guards import compared
 from tilewright.ir import (
     BOOL,
     F32,
@@ -30,14 +30,14 @@ from tilewright.ir import (
     floordiv,
     imax,
     imin,
-    loads,
     mod,
 )
+from tilewright.support import ProgramError
 
 Value: TypeAlias = "Index | Expr | float"
 """An affine integer, a scalar expression, or a real literal without a type."""
 
-Fail: TypeAlias = Callable[[str], Exception]
+Fail: TypeAlias = Callable[[str], ProgramError]
 
 #: Functions of one argument and those of two, by the names that C's <math.h> and Python's math give them.
 FUNCTIONS: Final = {
@@ -57,10 +57,9 @@ _SYMBOLS: Final = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%"}
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """The arithmetic of a language: how integers divide, and how errors are made (``fail``)."""
+    """The arithmetic of Python; ``fail`` makes its errors."""
 
     fail: Fail
-    floors: bool
 
     def binary(self, op: str, a: Value, b: Value) -> Value:
         """``add``, ``sub``, ``mul``, ``div`` (of reals), ``floordiv`` or ``mod`` (of integers)."""
@@ -74,10 +73,7 @@ class Arithmetic:
         if op in ("floordiv", "mod"):
             raise self.fail("divisions of integers are supported by constants in indices only")
         if op == "div" and not x.dtype.is_float:
-            if self.floors:
-                x, y = Cast(x, F64), Cast(y, F64)
-            else:
-                raise self.fail("divisions of integers are supported by constants in indices only")
+            x, y = Cast(x, F64), Cast(y, F64)
         return Binary(op, x, y)
 
     def _affine(self, op: str, a: Index, b: Index) -> Value:
@@ -91,12 +87,8 @@ class Arithmetic:
             case "mul":
                 return Binary("mul", OfIndex(a, I64), OfIndex(b, I64))
             case "floordiv" | "mod" if b.is_const and b.const > 0:
-                if a.is_const or self.floors:
-                    exact = a.is_const and a.const < 0 and not self.floors
-                    if not exact:
-                        return floordiv(a, b.const) if op == "floordiv" else mod(a, b.const)
-                raise self.fail("C rounds quotients towards zero: only constants are divided here")
-            case "div" if self.floors:
+                return floordiv(a, b.const) if op == "floordiv" else mod(a, b.const)
+            case "div":
                 return Binary("div", OfIndex(a, F64), OfIndex(b, F64))
         raise self.fail(f"the integers of {_SYMBOLS.get(op, op)} must be affine")
 
@@ -113,14 +105,10 @@ class Arithmetic:
 
     def compared(self, op: str, a: Value, b: Value) -> Expr:
         """A comparison: ``lt``, ``le``, ``gt``, ``ge``, ``eq`` or ``ne``."""
+        if isinstance(a, Index) and isinstance(b, Index):
+            return compared(op, a, b)
         x, y = self.together(a, b)
         return Compare(op, x, y)
-
-    def joined(self, op: Literal["and", "or"], a: Expr, b: Expr) -> Expr:
-        """Two conditions as one; what the second reads need only exist where the first does not decide."""
-        if not any(loads(b)):
-            return Binary(op, a, b)
-        return Select(a, b, Const(False, BOOL)) if op == "and" else Select(a, Const(True, BOOL), b)
 
     def chosen(self, cond: Expr, a: Value, b: Value) -> Value:
         """``a`` where ``cond`` else ``b``."""
@@ -128,31 +116,20 @@ class Arithmetic:
         return Select(cond, x, y)
 
     def called(self, name: str, args: list[Value]) -> Value:
-        """A mathematical function by its name in C or Python; those of C convert what they are given."""
-        wide = name[:-1] if name.endswith("f") and name[:-1] in (*FUNCTIONS, "fabs", "fmin", "fmax") else name
-        kind = F32 if wide != name else F64
-        if wide in ("abs", "labs") and len(args) == 1:
-            return self._magnitude(args[0], I32 if wide == "abs" else I64)
-        if not self.floors:
-            args = [self.converted(a, kind) for a in args]
-        if wide == "fabs" and len(args) == 1:
-            return Unary("abs", self.typed(args[0], F64))
-        if wide in ("fmin", "fmax") and len(args) == 2:
-            return self.extreme(wide[1:], self.typed(args[0], F64), self.typed(args[1], F64))
-        if wide not in FUNCTIONS:
+        """A mathematical function by its name."""
+        if name in ("abs", "fabs") and len(args) == 1:
+            (a,) = args
+            return imax(a, -a) if isinstance(a, Index) else Unary("abs", self.typed(a, F64))
+        if name in ("fmin", "fmax") and len(args) == 2:
+            return self.extreme(name[1:], self.typed(args[0], F64), self.typed(args[1], F64))
+        if name not in FUNCTIONS:
             raise self.fail(f"there is no function {name!r}")
-        if len(args) != (2 if wide in _TWO else 1):
-            raise self.fail(f"{name} takes {2 if wide in _TWO else 1} arguments")
-        values = [self.typed(a, kind) for a in args]
+        if len(args) != (2 if name in _TWO else 1):
+            raise self.fail(f"{name} takes {2 if name in _TWO else 1} arguments")
+        values = [self.typed(a, F64) for a in args]
         if not all(v.dtype.is_float for v in values):
             values = [Cast(v, F64) for v in values]
-        return Call(FUNCTIONS[wide], tuple(values))
-
-    def _magnitude(self, a: Value, dtype: DType) -> Value:
-        """``abs``, in C a function of an integer of type ``dtype``."""
-        if isinstance(a, Index):
-            return imax(a, -a)
-        return Unary("abs", self.typed(a, F64) if self.floors else self.converted(a, dtype))
+        return Call(FUNCTIONS[name], tuple(values))
 
     def typed(self, a: Value, dtype: DType) -> Expr:
         """A value as an expression; integers and literals without a type get ``dtype``."""
@@ -165,7 +142,7 @@ class Arithmetic:
         return a
 
     def together(self, a: Value, b: Value) -> tuple[Expr, Expr]:
-        """Two values as expressions of one type: the wider of their types (C's usual conversions)."""
+        """Two values as expressions of one type: the wider of their types ."""
         if isinstance(a, float | Index) and isinstance(b, float | Index):
             kind = F64 if isinstance(a, float) or isinstance(b, float) else I64
             return self.typed(a, kind), self.typed(b, kind)

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilewright.codegen import check
 from tilewright.cost import Machine
 from tilewright.ir import Alloc, LoopFunction, copy_nest, rename_buffers, seq
+from tilewright.lower import lower
 from tilewright.plan import plan_unit
 from tilewright.poly import lift
 from tilewright.schedule import Schedule, may_overwrite
+from tilewright.target import CpuTarget
 
 
 def lifted_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
     """A nest of fixed sizes as a program with the default plan, arguments in place as before.
 
-    Raises ScheduleError or ResourceError where the nest cannot be lifted.
+    Raises ScheduleError or ResourceError where the nest cannot be lifted, or its plan not be compiled.
     """
     found = lift(func)
     schedule = plan_unit(found.program, machine).schedule
-    return _with_arguments(func, schedule, found.results)
+    made = _with_arguments(func, schedule, found.results)
+    if isinstance(machine.on, CpuTarget):
+        # a result that is kept in part is copied in other tiles than it is made in, maybe out of registers
+        check(lower(made, native=machine.target.functions), machine.target)
+    return made
 
 
 def _with_arguments(func: LoopFunction, schedule: Schedule, results: Mapping[str, str]) -> LoopFunction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -67,9 +67,11 @@ def on_machine(func: LoopFunction, facts: LoopFacts, machine: Machine) -> LoopFu
     if machine.threads > 1:
         func = _marked(func, chosen, PARALLEL)
     if isinstance(target, CpuTarget):
-        for loop in list(_innermost(func.body)):
-            if loop.var in facts.free or (loop.var in facts.sums and _one_sum(loop)):
-                func = _in_lanes(func, loop, loop.var in facts.sums, target)
+        for name in [loop.var for loop in _innermost(func.body)]:
+            # by its name: what was done to one loop may have rebuilt the others
+            loop, around = next((p.node, p.loops) for p in locate(func.body, For) if p.node.var == name)
+            if name in facts.free or (name in facts.sums and _one_sum(loop)):
+                func = _in_lanes(func, loop, around, name in facts.sums, target)
         func = func.with_body(map_stmt(func.body, _in_register))
     return func
 
@@ -108,7 +110,10 @@ def _set_first(s: Stmt, name: str, after: frozenset[Condition] | None = None) ->
         case Alloc():
             return _set_first(s.body, name, after)
         case Seq():
-            first, *later = (part for part in s.stmts if _uses(part, name))
+            uses = [part for part in s.stmts if _uses(part, name)]
+            if not uses:
+                return True  # a variable whose uses were left out
+            first, *later = uses
             for part in later:
                 after = _conditions(part, name) if after is None else after & _conditions(part, name)
             return _set_first(first, name, after)
@@ -178,7 +183,9 @@ def _one_sum(loop: For) -> bool:
     return not any(moving & x.vars for _, indices in b.writes for x in indices)
 
 
-def _in_lanes(func: LoopFunction, loop: For, sums: bool, target: CpuTarget) -> LoopFunction:
+def _in_lanes(
+    func: LoopFunction, loop: For, around: Sequence[For], sums: bool, target: CpuTarget
+) -> LoopFunction:
     """The loop in vector lanes, where its statements move along rows; each lane has a sum of its own."""
     blocks = loop.body.stmts if isinstance(loop.body, Seq) else (loop.body,)
     known = buffers_of(func)
@@ -187,7 +194,6 @@ def _in_lanes(func: LoopFunction, loop: For, sums: bool, target: CpuTarget) -> L
         return func
     lanes = target.preferred_vector_bits // (8 * max(b.dtype.bytes for b in writes))
     if sums:
-        around = next(list(place.loops) for place in locate(func.body, For) if place.node is loop)
         made = sum_in_lanes(func, loop, around, lanes, target.fma_latency)
         if made is not None:
             return made

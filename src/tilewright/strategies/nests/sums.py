@@ -9,7 +9,7 @@ Several vectors add up in turn, as many as additions are under way at once, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilewright.ir import (
     SERIAL,
@@ -62,7 +62,7 @@ def _summed(s: Stmt) -> tuple[Block, Load, str, Expr] | None:
 
 
 def sum_in_lanes(
-    func: LoopFunction, loop: For, around: list[For], lanes: int, vectors: int
+    func: LoopFunction, loop: For, around: Sequence[For], lanes: int, vectors: int
 ) -> LoopFunction | None:
     """A loop that adds up in lanes; ``None`` where it is no sum of floats of this form.
 

@@ -9,7 +9,7 @@ from tilewright.frontend.nests import scop
 from tilewright.frontend.nests.python import read_python
 from tilewright.ir import Alloc, Block, For, function_at, locate, run_function, stmt_children, verify
 from tilewright.runtime import aligned_copy
-from tilewright.strategies.nests import ordered, schedule_nest
+from tilewright.strategies.nests import NestPlan, ordered, schedule_nest
 from tilewright.support import ResourceError
 from tilewright.target import detect
 from unit.frontend.nests.polybench import KERNELS, arguments, run_python
@@ -102,3 +102,25 @@ def test_values_that_pass_from_one_iteration_to_the_next_are_in_memory(body, sco
     table = [aligned_copy(arrays[b.name]) for b in func.buffers]
     build(made, threads=1).run(table)
     np.testing.assert_array_equal(table[1], run_function(func, arrays, {})["y"])
+
+
+@pytest.mark.parametrize("dtype", ["i32", "i64", "f32", "f64"])
+def test_sums_side_by_side(dtype):
+    """Of loops that tiles take apart, each is put in lanes as it stands after those before it."""
+    text = f"""
+def f(A: {dtype}[N, M], S: {dtype}[N], R: {dtype}[N], Q: {dtype}[N]):
+    for i in range(N):
+        for j in range(M):
+            S[i] += A[i, j]
+            R[i] += 2 * A[i, j]
+            Q[i] = max(Q[i], A[i, j])
+"""
+    func = function_at(read_python(text), {"N": 8, "M": 37})
+    made = schedule_nest(func, Machine(detect(), 1), NestPlan((8, 8))).func
+    verify(made)
+    A = np.arange(8 * 37).reshape(8, 37) % 19
+    arrays = {"A": A.astype(func.buffer("A").dtype.numpy)}
+    arrays |= {name: np.ones(8, arrays["A"].dtype) for name in "SRQ"}
+    out = run_function(made, arrays, {})
+    want = {"S": 1 + A.sum(1), "R": 1 + 2 * A.sum(1), "Q": A.max(1)}
+    assert all(np.array_equal(out[name], want[name]) for name in "SRQ")
