@@ -233,8 +233,10 @@ class _Inference:
         body = node.attributes.get("then_branch" if condition.reshape(()) else "else_branch")
         if not isinstance(body, Subgraph) or len(body.outputs) != len(node.outputs):
             raise node_error(node, "a branch is missing, or has other outputs than the node")
-        self._enter(body.constants)
-        self.run([*body.nodes, *_copies(body.outputs, node.outputs)])
+        # names of its own: another branch, and what stands around it, may use them for other values
+        branch = instance(body, body.inputs, f"{next(iter(node.used_outputs), node.name)}/")
+        self._enter(branch.constants)
+        self.run([*branch.nodes, *_copies(branch.outputs, node.outputs)])
 
     def _enter(self, constants: Mapping[str, Array]) -> None:
         for value, array in constants.items():
