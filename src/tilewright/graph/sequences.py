@@ -63,7 +63,7 @@ def _items(ctx: Context, sequences: Sequences, at: int = 0) -> tuple[str, ...]:
 
 
 def _place(ctx: Context, at: int, length: int, *, end: bool = False) -> int:
-    """An element's place, counted from the end where negative; that behind the last one only at the ``end``."""
+    """An element's place, counted from the end where negative; that behind the last only at the ``end``."""
     place = ctx.static_int(at)
     ctx.require(-length <= place < length + end, f"place {place} is out of range for {length} elements")
     return place + length if place < 0 else place
