@@ -238,7 +238,11 @@ def fold(ctx: Context, first: Operand, *others: Operand) -> Operand:
     settled = is_float(first.dtype) and any(v == outer and np.signbit(v) == np.signbit(outer) for v in known)
 
     def of(*scalars: Scalar) -> Scalar:
-        total = reduce(combine, scalars)
+        terms = list(scalars)
+        while len(terms) > 1:
+            # in pairs: expressions of thousands of operands nest a dozen levels deep
+            terms = [reduce(combine, terms[at : at + 2]) for at in range(0, len(terms), 2)]
+        total = terms[0]
         if settled:
             zero = number(outer, first.dtype)
             total = lang.select(total == zero, zero, total)
