@@ -43,9 +43,9 @@ class FusionOptions:
     `elementwise`: chains of element-wise operations. `through_movement`: contractions read their operands
     through transpositions and slices. `transposed_outputs`: a contraction stores its output transposed.
     `max_nodes` bounds a group, `max_depth` how deep its expressions nest.
-    `chains`: a contraction, a reduction over its rows and a contraction with the rows are one group, if so many
-    rows as a register tile has take no more than `chain_bytes`: a part of the second cache level. `cuts` are
-    values that no group keeps to itself: one makes them, others read them.
+    `chains`: a contraction, a reduction over its rows and a contraction with the rows are one group, if so
+    many rows as a register tile has take no more than `chain_bytes`: a part of the second cache level.
+    `cuts` are values that no group keeps to itself: one makes them, others read them.
     """
 
     epilogues: bool = True
