@@ -50,10 +50,13 @@ def _parameter(p: Operand, i: Place, axis: int) -> Scalar:
 def _blocked(ctx: Context, x: Operand, scale: Operand, axis: int) -> int:
     """The block size along `axis` where scales are given by block, else 0."""
     block = ctx.integer("block_size", 0)
-    if len(scale.shape) == len(x.shape) and len(x.shape) > 1 and scale.shape != (1,) * len(x.shape):
-        ctx.require(block > 0, "scales of the input's rank need the attribute block_size")
-        return block
-    return 0
+    if len(scale.shape) != len(x.shape) or (block == 0 and (len(x.shape) < 2 or size_of(scale.shape) == 1)):
+        return 0
+    ctx.require(block > 0, "scales of the input's rank need the attribute block_size")
+    wanted = tuple(-(-size // block) if at == axis else size for at, size in enumerate(x.shape))
+    fits = scale.shape == wanted or size_of(scale.shape) == 1
+    ctx.require(fits, f"scales of blocks of {block} along axis {axis} have the shape {list(wanted)}")
+    return 0 if size_of(scale.shape) == 1 else block
 
 
 def _at(p: Operand, i: Place, axis: int, block: int) -> Scalar:

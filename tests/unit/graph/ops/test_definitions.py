@@ -299,3 +299,29 @@ def test_images_shrunk_to_nothing_are_nothing(mode: str) -> None:
     image = np.ones((1, 2, 3, 1), np.float32)
     found = run("Resize", image, None, scales, fixed=[2], mode=mode)[0]
     assert found.shape == (1, 2, 6, 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "scales", "axis", "block"),
+    [((8,), (2,), 0, 4), ((8,), (2,), -1, 4), ((7,), (2,), 0, 4), ((8,), (8,), 0, 1), ((8,), (1,), 0, 8),
+     ((4, 8), (4, 2), 1, 4), ((4, 8), (2, 8), 0, 2), ((4, 8), (1, 1), 1, 8), ((1, 8), (1, 2), 1, 4)],
+)  # fmt: skip
+def test_scales_of_blocks(shape: tuple[int, ...], scales: tuple[int, ...], axis: int, block: int) -> None:
+    random = np.random.default_rng(2)
+    q, s = random.integers(-99, 99, shape).astype(np.int8), random.uniform(0.1, 1, scales).astype(np.float32)
+    wide = s if s.size == 1 else np.repeat(s, block, axis)
+    wide = np.broadcast_to(wide[tuple(map(slice, shape))], shape)
+    for fixed in ((), (1,)):
+        (numbers,) = run("DequantizeLinear", q, s, axis=axis, block_size=block, fixed=fixed)
+        np.testing.assert_array_equal(numbers, q * wide)
+        zero = np.zeros(scales, np.int8)
+        (again,) = run("QuantizeLinear", numbers, s, zero, axis=axis, block_size=block, fixed=fixed)
+        np.testing.assert_array_equal(again, q)
+
+
+def test_scales_that_fit_no_blocks_are_refused() -> None:
+    q = np.zeros(8, np.int8)
+    with pytest.raises(ModelError, match=r"blocks of 4 along axis 0 have the shape \[2\]"):
+        run("DequantizeLinear", q, np.ones(3, np.float32), axis=0, block_size=4)
+    with pytest.raises(ModelError, match="need the attribute block_size"):
+        run("DequantizeLinear", q.reshape(2, 4), np.ones((2, 2), np.float32), axis=1)
