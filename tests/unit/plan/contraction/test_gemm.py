@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.native_kernel import STATED
 from tests.unit.plan.contraction.test_cache_blocking import guest, machine
 from tests.unit.strategies.test_default import check, t
 
@@ -76,9 +77,10 @@ def test_panels_whose_lines_share_sets_are_copied_one_by_one(m, n, threads, bias
     monkeypatch.setattr(products, "LARGE_SHARE", 1.0)
     monkeypatch.setattr(products, "first_ways", lambda target: 12)
     monkeypatch.setattr(products, "page_cycles", lambda apart, target: 0.0)
-    s = check(product(m, n, 520, bias=bias), threads=threads, interpret=False)
+    target = replace(STATED, page_walk=50)
+    s = check(product(m, n, 520, bias=bias), threads=threads, interpret=False, target=target)
     assert copied(s, "_panels") and not copied(s)
-    assert not tiled(check(product(m, n + 8, 520), threads=threads, interpret=False))
+    assert not tiled(check(product(m, n + 8, 520), threads=threads, interpret=False, target=target))
 
 
 def test_the_tile_is_the_one_whose_rows_fit_into_a_set(monkeypatch):
