@@ -225,8 +225,10 @@ def _float_to_float(b: Builder, a: Val, t: DType) -> Val:
         a = b.convert("fpext", a, F32)
     elif s == F64 and t != F32:
         a = _to_odd(b, a)
-    # vectors by an instruction where there is one, which takes subnormal numbers for zero
-    return _to_bf16(b, a) if t == BF16 and a.lanes == 1 else b.convert("fptrunc", a, t)
+    # vectors by an instruction where there is one, which takes subnormal numbers for zero: without one LLVM
+    # calls a function of compilers' own libraries
+    whole = t == BF16 and (a.lanes == 1 or not b.rounds_bf16)
+    return _to_bf16(b, a) if whole else b.convert("fptrunc", a, t)
 
 
 def _to_odd(b: Builder, a: Val) -> Val:

@@ -25,6 +25,7 @@ from typing import Final
 
 from tilewright.graph.chains import join_chains
 from tilewright.graph.dependence import Ancestors
+from tilewright.graph.depth import expression_depth
 from tilewright.graph.groups import NAME_LENGTH, Group, Partition
 from tilewright.graph.model import Graph, Node
 from tilewright.graph.movement import affine_chain
@@ -41,9 +42,10 @@ class FusionOptions:
     `epilogues`: element-wise operations after contractions and windows. `reductions`: chains over rows.
     `elementwise`: chains of element-wise operations. `through_movement`: contractions read their operands
     through transpositions and slices. `transposed_outputs`: a contraction stores its output transposed.
-    `max_nodes` bounds a group. `chains`: a contraction, a reduction over its rows and a contraction with the
-    rows are one group, if so many rows as a register tile has take no more than `chain_bytes`: a part of the
-    second cache level. `cuts` are values that no group keeps to itself: one makes them, others read them.
+    `max_nodes` bounds a group, `max_depth` how deep its expressions nest.
+    `chains`: a contraction, a reduction over its rows and a contraction with the rows are one group, if so
+    many rows as a register tile has take no more than `chain_bytes`: a part of the second cache level.
+    `cuts` are values that no group keeps to itself: one makes them, others read them.
     """
 
     epilogues: bool = True
@@ -54,6 +56,7 @@ class FusionOptions:
     chains: bool = True
     chain_bytes: int = 1 << 19
     max_nodes: int = 64
+    max_depth: int = 256
     cuts: frozenset[str] = frozenset()
 
 
@@ -96,6 +99,7 @@ class _Fuser:
         }
         self.taken: set[int] = set()
         self.axes: dict[int, frozenset[int]] = {}
+        self.depths: dict[tuple[str, ...], int] = {}
         # Outputs of transpositions that contractions store in their order.
         self.stored: set[str] = set()
 
@@ -217,6 +221,8 @@ class _Fuser:
             or types[node.outputs[0]].shape not in accepts.shapes
         ):
             return False
+        if len(region) > 1 and sum(map(self.depth, (*region, at))) > self.options.max_depth:
+            return False
         if kind is Kind.REDUCTION and accepts.full is not None:
             same = types[node.inputs[0]].shape == accepts.full
             return same and self.reduced(at) == accepts.axes
@@ -235,6 +241,14 @@ class _Fuser:
         if at not in self.axes:
             self.axes[at] = reduced_axes(self.graph.nodes[at], self.graph.types, self.graph.constants)
         return self.axes[at]
+
+    def depth(self, at: int) -> int:
+        """How deep a node's expressions nest, looked up once for each operator and element types."""
+        node, types = self.graph.nodes[at], self.graph.types
+        key = (node.domain, node.op, *(types[value].dtype for value in node.used_inputs))
+        if key not in self.depths:
+            self.depths[key] = expression_depth(node, types, self.graph.constants)
+        return self.depths[key]
 
     def next_node(self, region: Sequence[int], accepts: _Acceptance) -> int | None:
         """The first node after the region that reads from it and fits."""

@@ -33,6 +33,7 @@ from tilewright.graph.registry import (
 from tilewright.graph.rewrite import topological, without_dead_code
 from tilewright.graph.sequences import on_sequences, resolve
 from tilewright.graph.unroll import MAX_NODES, MAX_STEPS, VERSION, instance, stacked, taken
+from tilewright.ir import dtype_of
 from tilewright.support import InternalError, ModelError, NodeLocation, UnsupportedOperatorError, quoted
 
 
@@ -233,8 +234,10 @@ class _Inference:
         body = node.attributes.get("then_branch" if condition.reshape(()) else "else_branch")
         if not isinstance(body, Subgraph) or len(body.outputs) != len(node.outputs):
             raise node_error(node, "a branch is missing, or has other outputs than the node")
-        self._enter(body.constants)
-        self.run([*body.nodes, *_copies(body.outputs, node.outputs)])
+        # names of its own: another branch, and what stands around it, may use them for other values
+        branch = instance(body, body.inputs, f"{next(iter(node.used_outputs), node.name)}/")
+        self._enter(branch.constants)
+        self.run([*branch.nodes, *_copies(branch.outputs, node.outputs)])
 
     def _enter(self, constants: Mapping[str, Array]) -> None:
         for value, array in constants.items():
@@ -285,10 +288,20 @@ class _Inference:
             series.append(made[first:])
         self.run(_copies(state, node.outputs[:first]))
         outputs = node.outputs[first:]
+        if not series:
+            slices = [f"{node.used_outputs[0]}/none/in{at}" for at in range(count)]
+            for name, value, axis in zip(slices, scanned, axes, strict=True):
+                type_ = self.types[value]
+                shape = (*type_.sizes[:axis], *type_.sizes[axis + 1 :])
+                self._enter({name: _without_elements(type_.dtype, shape)})
+            self._give_none(
+                node, first, body, (*state, *slices), _ints(node, "scan_output_axes", len(outputs))
+            )
+            return
         out_axes = _ints(node, "scan_output_axes", len(outputs))
         reverse = _ints(node, "scan_output_directions", len(outputs))
         for k, output in enumerate(outputs):
-            if output and series:
+            if output:
                 parts = [made[k] for made in (reversed(series) if reverse[k] else series)]
                 rank = self.types[parts[0]].rank + 1
                 self._stack(parts, output, out_axes[k] % rank)
@@ -325,13 +338,31 @@ class _Inference:
             series.append(made[1 + len(state) :])
             at += 1
         self.run(_copies(state, node.outputs[: len(state)]))
+        if not series:
+            self._enter({f"{prefix}0": np.array(0, np.int64), f"{prefix}0c": np.array(True)})
+            reads = (f"{prefix}0", f"{prefix}0c", *state)
+            self._give_none(node, len(state), body, reads, [0] * len(node.outputs))
+            return
         for k, output in enumerate(node.outputs[len(state) :]):
-            if not output:
-                continue
-            if not series:
-                self._refuse(node, "a loop without steps")
-                return
-            self._stack([made[k] for made in series], output, 0)
+            if output:
+                self._stack([made[k] for made in series], output, 0)
+
+    def _give_none(
+        self, node: Node, first: int, body: Subgraph, reads: Sequence[str], axes: Sequence[int]
+    ) -> None:
+        """What a loop without steps stacks: nothing, of the types that one step would have made."""
+        wanted = node.outputs[first:]
+        if not any(wanted):
+            return
+        made = self._run_step(node, body, reads, 0)[len(body.outputs) - len(wanted) :]
+        for output, value, axis in zip(wanted, made, axes, strict=False):
+            if output and value in self.types:
+                type_ = self.types[value]
+                at = axis % (type_.rank + 1)
+                shape = (*type_.sizes[:at], 0, *type_.sizes[at:])
+                self._enter({output: _without_elements(type_.dtype, shape)})
+            elif output:
+                self.blocked.add(output)
 
     def _map(self, node: Node) -> None:
         """Write a `SequenceMap` out: its body for each element, other sequences taken element by element."""
@@ -385,6 +416,10 @@ class _Inference:
             problem = "" if known is None else asked.outside(known)
             context.require(not problem, f"its input {asked.input} {problem}")
         wanted = [(value, made) for value, made in zip(node.outputs, results, strict=False) if value]
+        if wanted and not any(made.type.elements for _, made in wanted):
+            # there is nothing to compute of what has no elements
+            self._enter({v: _without_elements(made.type.dtype, made.type.sizes) for v, made in wanted})
+            return
         size = sum(made.type.nbytes for _, made in wanted)
         if _stays_quantised(node, context):
             size = self.limits.folded_bytes + 1
@@ -435,6 +470,10 @@ class _Inference:
                 self.types[value] = type_of(array)
                 # A view of a constant takes no memory of its own.
                 self.folded += array.nbytes if array.base is None else 0
+
+
+def _without_elements(dtype: str, shape: Sequence[int]) -> Array:
+    return np.zeros(shape, dtype_of(dtype).numpy)
 
 
 def _stays_quantised(node: Node, context: Context) -> bool:

@@ -62,10 +62,11 @@ def _items(ctx: Context, sequences: Sequences, at: int = 0) -> tuple[str, ...]:
     return sequences[value]
 
 
-def _place(ctx: Context, at: int, length: int) -> int:
+def _place(ctx: Context, at: int, length: int, *, end: bool = False) -> int:
+    """An element's place, counted from the end where negative; that behind the last only at the ``end``."""
     place = ctx.static_int(at)
-    ctx.require(-length <= place < length, f"place {place} is out of range for {length} elements")
-    return place % length
+    ctx.require(-length <= place < length + end, f"place {place} is out of range for {length} elements")
+    return place + length if place < 0 else place
 
 
 def _construct(ctx: Context, _: Sequences, made: Resolved) -> None:
@@ -92,7 +93,7 @@ def _has_element(ctx: Context, _: Sequences, made: Resolved) -> None:
 
 def _insert(ctx: Context, sequences: Sequences, made: Resolved) -> None:
     items = list(_items(ctx, sequences))
-    at = _place(ctx, 2, len(items) + 1) if ctx.has_input(2) else len(items)
+    at = _place(ctx, 2, len(items), end=True) if ctx.has_input(2) else len(items)
     items.insert(at, ctx.node.inputs[1])
     made.sequences[ctx.node.outputs[0]] = tuple(items)
 

@@ -44,7 +44,7 @@ def _renamed(body: Subgraph, names: dict[str, str], prefix: str) -> tuple[tuple[
             inputs=tuple(names.get(value, value) for value in node.inputs),
             outputs=tuple(names.get(value, value) for value in node.outputs),
             attributes={key: _inner(value, names, prefix) for key, value in node.attributes.items()},
-            name=f"{prefix}{node.name}",
+            name=node.name and f"{prefix}{node.name}",
         )
         for node in body.nodes
     ]

@@ -330,6 +330,8 @@ def to_pred(e: Expr) -> Pred:
 
 def check_bounds(definition: Definition) -> None:
     """Refuse loads and stores that are certainly out of bounds; those under a condition are the user's."""
+    if any(it.extent == ir.ZERO for it in definition.iters):
+        return  # nothing is read or stored
 
     def of_index(i: Index) -> None:
         for e in ir.walk_index(i):

@@ -1,6 +1,7 @@
 """Every scalar operation of the IR as native code, on scalars and on lanes, against the interpreter."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -199,3 +200,20 @@ def test_extremes_with_constants_keep_nan(dtype):
     for op in ("min", "max"):
         check(lambda a, op=op: Binary(op, a, Const(0.5, a.dtype)), (dtype,), (x,))
         check(lambda a, op=op: Binary(op, Const(0.5, a.dtype), a), (dtype,), (x,))
+
+
+@pytest.mark.parametrize("source", [F32, F64], ids=str)
+def test_vectors_are_rounded_to_bf16_without_an_instruction_for_it(source):
+    """Compilers call a function for it, which no kernel has."""
+    bits = np.random.default_rng(5).integers(0, 1 << 32, 61, dtype=np.uint32)
+    ends = np.float32([np.nan, np.inf, -np.inf, 0, -0.0, 1e-40, 3.4e38, 1 + 2**-8, 1 + 3 * 2**-8, -1e-45])
+    x = np.concatenate([ends, bits.view(np.float32)]).astype(source.numpy)
+    buffers = (buffer("a", x.shape, source),)
+    func = function(Cast(Load("a", (var("i"),), source), BF16), x.size, VECTOR, buffers)
+    native = Native(func, operations={})
+    assert not re.search(r"fptrunc .* to <\d+ x bfloat>", native.text.text)
+    want = run_function(func, {"a": x})["y"].view(np.uint16)
+    got = native({"a": x}, isolated=False)["y"].view(np.uint16)
+    number = ~np.isnan(x)
+    np.testing.assert_array_equal(got[number], want[number])
+    assert np.isnan(got.view(BF16.numpy)[~number].astype(np.float32)).all()

@@ -7,9 +7,10 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright
 from onnx_models import model, tensor
 from tilewright.codegen import link_shared
-from tilewright.target import detect
+from tilewright.target import X86_AVX512, detect
 
 HAS_INSTRUCTION = any(i.name == "vpdpbusd" for i in detect().instructions)
+needs_instruction = pytest.mark.skipif(not HAS_INSTRUCTION, reason="this machine has no products of bytes")
 DTYPES = {"u8": (np.uint8, TensorProto.UINT8), "i8": (np.int8, TensorProto.INT8)}
 
 
@@ -210,6 +211,7 @@ def test_others_stay_in_floats(name):
     assert not any("Integer" in group.operators for group in compiled.groups())
 
 
+@needs_instruction
 def test_a_residual_block_passes_bytes_between_kernels():
     """Two convolutions and a sum, every value quantised: kernels read and write bytes, the sum is fused."""
     rng = np.random.default_rng(0)
@@ -329,6 +331,7 @@ def test_quantisation_rounds_to_even_and_saturates(dtype, zero):
     np.testing.assert_array_equal(compiled.run(None, {"x": x})[0], wanted)
 
 
+@pytest.mark.skipif(not X86_AVX512.features <= detect().features, reason="this machine has no AVX-512")
 def test_kernels_of_instructions_as_c(tmp_path):
     """C has no instructions: their loops stand there, and the text compiles."""
     case = Case("Conv", (1, 16, 6, 6), (32, 16, 3, 3), pads=(1, 1, 1, 1))

@@ -38,6 +38,12 @@ def _input(name: str, *shape: int | str | None, elem: int = TensorProto.FLOAT) -
     return helper.make_tensor_value_info(name, elem, list(shape))
 
 
+def _node(op: str, values: str) -> onnx.NodeProto:
+    """A node with what it reads and, at the end, what it makes."""
+    *inputs, output = values.split()
+    return helper.make_node(op, inputs, [output])
+
+
 def test_open_sizes_are_settled_by_name_or_by_shape() -> None:
     model = _model([helper.make_node("Relu", ["x"], ["y"])], [_input("x", "batch", 3, None)], rank=3)
     with pytest.raises(InputError, match=r"'x': axis 0 \('batch'\), axis 2"):
@@ -149,6 +155,93 @@ def test_nodes_that_read_one_another_in_a_circle_are_refused() -> None:
     nodes = [helper.make_node("Add", ["x", "b"], ["y"]), helper.make_node("Relu", ["y"], ["b"])]
     with pytest.raises(ModelError, match="sorted"):
         import_onnx(_model(nodes, [_input("x", 2, 3)]))
+
+
+def _branch(node: onnx.NodeProto, *values: tuple[str, float]) -> onnx.GraphProto:
+    """A branch of one node with constants of its own."""
+    constants = [onnx.numpy_helper.from_array(np.float32(number), name) for name, number in values]
+    return helper.make_graph([node], "b", [], [_input(node.output[0], 2, 3)], constants)
+
+
+def _if(condition: str, output: str, then: onnx.GraphProto, other: onnx.GraphProto) -> onnx.NodeProto:
+    return helper.make_node("If", [condition], [output], then_branch=then, else_branch=other)
+
+
+def _branched(*nodes: onnx.NodeProto) -> onnx.ModelProto:
+    """A model over `x` of nodes that read `yes`, `no` and `k`, which is 100."""
+    known = [("yes", np.array(True)), ("no", np.array(False)), ("k", np.float32(100))]
+    constants = [onnx.numpy_helper.from_array(value, name) for name, value in known]
+    return _model(list(nodes), [_input("x", 2, 3)], initializer=constants)
+
+
+SCOPES = {
+    "two constants of one name": (
+        [
+            _if(
+                "yes", "a", _branch(_node("Mul", "x k t"), ("k", 2)), _branch(_node("Mul", "x k e"), ("k", 9))
+            ),
+            _if(
+                "yes", "b", _branch(_node("Mul", "x k u"), ("k", 3)), _branch(_node("Mul", "x k v"), ("k", 9))
+            ),
+            _node("Add", "a b y"),
+        ],
+        lambda x: 5 * x,
+    ),
+    "a constant for a branch alone": (
+        [
+            _if("yes", "a", _branch(_node("Mul", "x k t"), ("k", 5)), _branch(_node("Neg", "x t"))),
+            _node("Add", "a k y"),
+        ],
+        lambda x: 5 * x + 100,
+    ),
+    "results of one name": (
+        [
+            _if("yes", "a", _branch(_node("Neg", "x t")), _branch(_node("Exp", "x t"))),
+            _if("no", "b", _branch(_node("Exp", "x t")), _branch(_node("Add", "x a t"))),
+            _node("Add", "a b y"),
+        ],
+        lambda x: -x,
+    ),
+    "composed operators of one name": (
+        [_if("yes", "y", _branch(_node("HardSwish", "x t")), _branch(_node("Mish", "x t")))],
+        lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    ),
+    "a branch in a branch": (
+        [
+            _if(
+                "no",
+                "a",
+                _branch(_node("Neg", "x t")),
+                _branch(
+                    _if("yes", "t", _branch(_node("Mul", "x k u"), ("k", 7)), _branch(_node("Neg", "x u")))
+                ),
+            ),
+            _node("Add", "a k y"),
+        ],
+        lambda x: 7 * x + 100,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SCOPES)
+def test_names_in_branches_are_their_own(case: str) -> None:
+    nodes, expected = SCOPES[case]
+    x = np.linspace(-2, 3, 6, dtype=np.float32).reshape(2, 3)
+    found = evaluate_graph(import_onnx(_branched(*nodes)), {"x": x})["y"]
+    np.testing.assert_allclose(found, expected(x), rtol=1e-6)
+
+
+def test_what_a_branch_calls_like_a_narrow_value_is_none() -> None:
+    """`n` of 4 bits is read by its dequantisation alone; the branch's `n` is a constant of its own."""
+    nodes = [
+        _if("yes", "a", _branch(_node("Mul", "x n t"), ("n", 2)), _branch(_node("Neg", "x t"))),
+        _node("DequantizeLinear", "n k d"),
+        _node("Add", "a d y"),
+    ]
+    model = _branched(*nodes)
+    model.graph.initializer.append(helper.make_tensor("n", TensorProto.INT4, [3], [1, -2, 3]))
+    found = evaluate_graph(import_onnx(model), {"x": np.ones((2, 3), np.float32)})["y"]
+    np.testing.assert_allclose(found, np.float32([[102, -198, 302]] * 2))
 
 
 def test_many_branches_within_branches() -> None:

@@ -158,3 +158,78 @@ def test_a_loop_runs_as_often_as_its_condition_says() -> None:
     assert found["y"].shape == (3, 2, 3, 4)
     with pytest.raises(UndeterminedError, match="'limit'"):
         typed_graph(X | {"limit": TensorType("i64", ())}, ["y"], [node], {})
+
+
+def _loop(steps: int, scan: bool) -> Graph:
+    """`last` and `y`: x added to itself again and again, and what each step makes of that."""
+    nodes = (Node("Add", ("s", "e"), ("t",)), Node("Concat", ("t", "t"), ("o",), {"axis": 0}))
+    body = Subgraph(("s", "e"), ("t", "o"), nodes, {})
+    types = {"z": TensorType("f32", (3,)), "x": TensorType("f32", (steps, 3) if scan else (3,))}
+    if scan:
+        attributes = {"body": body, "num_scan_inputs": 1, "scan_output_axes": (-1,)}
+        return typed_graph(
+            types, ["last", "y"], [Node("Scan", ("z", "x"), ("last", "y"), attributes, version=21)], {}
+        )
+    nodes = (Node("Add", ("s", "x"), ("t",)), Node("Concat", ("t", "t"), ("o",), {"axis": 0}))
+    body = Subgraph(("i", "c", "s"), ("c", "t", "o"), nodes, {})
+    loop = Node("Loop", ("n", "", "z"), ("last", "y"), {"body": body}, version=21)
+    return typed_graph(types, ["last", "y"], [loop], {"n": np.int64(steps).reshape(())})
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+@pytest.mark.parametrize("scan", [False, True])
+def test_loops_of_any_number_of_steps_stack_what_steps_make(steps: int, scan: bool) -> None:
+    x, z = np.float32([1, 2, 3]), np.float32([5, 6, 7])
+    graph = _loop(steps, scan)
+    found = evaluate_graph(graph, {"z": z, "x": np.stack([x] * steps or [x])[:steps] if scan else x})
+    np.testing.assert_array_equal(found["last"], z + steps * x)
+    rows = np.array([np.tile(z + (n + 1) * x, 2) for n in range(steps)], np.float32).reshape(steps, 6)
+    np.testing.assert_array_equal(found["y"], rows.T if scan else rows)
+
+
+EMPTY = {
+    "a convolution of no images": (
+        Node("Conv", ("x", "w"), ("y",), version=21),
+        {"x": (0, 3, 8, 8)}, {"w": np.ones((4, 3, 1, 1), np.float32)}, (0, 4, 8, 8),
+    ),
+    "no places in no rows": (
+        Node("Gather", ("x", "i"), ("y",), version=21), {"x": (0, 3)}, {"i": np.zeros(0, np.int64)}, (0, 3)
+    ),
+    "one place in rows of none": (
+        Node("Gather", ("x", "i"), ("y",), {"axis": 1}, version=21), {"x": (0, 3)}, {"i": np.array(1)}, (0,)
+    ),
+    "no updates": (
+        Node("ScatterND", ("x", "i", "u"), ("y",), version=21),
+        {"x": (0, 3), "u": (0, 3)}, {"i": np.zeros((0, 1), np.int64)}, (0, 3),
+    ),
+    "larger images, none of them": (
+        Node("Resize", ("x", "", "", "s"), ("y",), version=21),
+        {"x": (0, 0, 4, 4)}, {"s": np.array([0, 0, 8, 8])}, (0, 0, 8, 8),
+    ),
+    "the largest of none": (
+        Node("ArgMax", ("x",), ("y",), {"axis": 1}, version=21), {"x": (0, 2)}, {}, (0, 1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", EMPTY)
+def test_there_is_nothing_to_compute_of_what_has_no_elements(case: str) -> None:
+    node, shapes, constants, shape = EMPTY[case]
+    types = {name: TensorType("f32", sizes) for name, sizes in shapes.items()}
+    graph = typed_graph(types, ["y"], [node], constants)
+    assert not graph.nodes
+    assert graph.constants["y"].shape == shape
+
+
+@pytest.mark.parametrize("op", ["ReduceMean", "ReduceSum", "ReduceProd"])
+def test_the_mean_of_nothing_is_no_number(op: str) -> None:
+    node = Node(op, ("x", "axes"), ("y",), version=21)
+    graph = typed_graph({"x": TensorType("f32", (2, 0))}, ["y"], [node], {"axes": np.array([1])})
+    (found,) = evaluate_graph(graph, {"x": np.zeros((2, 0), np.float32)}).values()
+    np.testing.assert_array_equal(found, {"ReduceMean": np.nan, "ReduceSum": 0, "ReduceProd": 1}[op])
+
+
+def test_an_axis_without_elements_cannot_grow() -> None:
+    node = Node("Resize", ("x", "", "", "s"), ("y",), name="bigger", version=21)
+    with pytest.raises(ModelError, match=r"'bigger'.*an axis without elements cannot grow"):
+        typed_graph({"x": TensorType("f32", (1, 0))}, ["y"], [node], {"s": np.array([1, 2])})

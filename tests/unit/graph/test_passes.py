@@ -152,7 +152,8 @@ def test_a_convolution_wanted_by_others_is_left_alone() -> None:
         (_node("Slice", "x a b", "h"), {"a": np.array([0]), "b": np.array([9])}),
         (_node("Pad", "x c", "h"), {"c": np.zeros(6, np.int64)}),
         (_node("Concat", "x", "h", axis=0), {}),
-        (_node("Add", "c x", "h"), {"c": np.zeros((1, 1), F32)}),
+        (_node("Add", "c x", "h"), {"c": np.full((1, 1), -0.0, F32)}),
+        (_node("Sub", "x c", "h"), {"c": np.zeros(4, F32)}),
         (_node("Mul", "x c", "h"), {"c": np.ones(4, F32)}),
         (_node("Div", "x c", "h"), {"c": np.ones((), F32)}),
         (_node("Pow", "x c", "h"), {"c": np.ones((), F32)}),
@@ -171,7 +172,10 @@ def test_what_does_nothing_is_removed(node: Node, constants: dict[str, np.ndarra
     [
         (_node("Sub", "c x", "h"), {"c": np.zeros((), F32)}),
         (_node("Div", "c x", "h"), {"c": np.ones((), F32)}),
-        (_node("Add", "x c", "h"), {"c": np.zeros((2, 1, 1, 1), F32)}),
+        (_node("Add", "x c", "h"), {"c": np.full((2, 1, 1, 1), -0.0, F32)}),
+        # -0.0 becomes 0.0
+        (_node("Add", "x c", "h"), {"c": np.zeros((), F32)}),
+        (_node("Sub", "x c", "h"), {"c": np.float32([0, 0, -0.0, 0])}),
         (
             _node("Slice", "x a b axes steps", "h"),
             {"a": np.array([-1]), "b": np.array([-9]), "axes": np.array([0]), "steps": np.array([-1])},
@@ -181,6 +185,13 @@ def test_what_does_nothing_is_removed(node: Node, constants: dict[str, np.ndarra
 def test_what_does_something_stays(node: Node, constants: dict[str, np.ndarray]) -> None:
     graph = _graph((2, 3, 4), [node, _node("Relu", "h", "y")], **constants)
     assert RemoveIdentities()(graph) is graph
+
+
+def test_the_zero_of_integers_has_no_sign() -> None:
+    types = {"x": TensorType("i32", (3,))}
+    nodes = [_node("Add", "x c", "h"), _node("Abs", "h", "y")]
+    graph = typed_graph(types, ["y"], nodes, {"c": np.zeros((), np.int32)})
+    assert [n.op for n in RemoveIdentities()(graph).nodes] == ["Abs"]
 
 
 def test_equal_nodes_are_computed_once() -> None:

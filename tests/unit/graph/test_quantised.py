@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+import tilewright
 from onnx_models import model, tensor
 from tilewright.frontend import import_onnx
 from tilewright.graph import INTEGER_PASSES, PASSES, evaluate_graph, simplify
@@ -79,49 +80,75 @@ def test_elements_of_negative_scales_are_left_alone():
     assert SinkDequantised()(graph) is graph
 
 
-def test_scales_join_the_product_and_the_sum_before():
-    constants = {"a": np.array([2.0, 3.0], np.float32), "b": np.array([0.5, -1], np.float32),
-                 "s": np.float32(0.25), "z": np.uint8(100)}  # fmt: skip
+def scaled_bytes(*further, outputs, kind=TensorProto.INT32, **constants):
+    """A graph that makes numbers `t` of x, of i32 or floats, and quantises `u` to `y`."""
     nodes = [
-        helper.make_node("Mul", ["x", "a"], ["t"]),
-        helper.make_node("Add", ["t", "b"], ["u"]),
+        helper.make_node("Cast", ["x"], ["n"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["n", "a"], ["t"]),
+        *further,
         helper.make_node("QuantizeLinear", ["u", "s", "z"], ["y"]),
     ]
-    graph = import_onnx(
-        model(nodes, [tensor("x", (5, 2))], [tensor("y", (5, 2), TensorProto.UINT8)], constants)
-    )
+    known = {"a": np.float32([2, 3]), "b": np.float32([0.5, -1]), "s": np.float32(0.25), "z": np.uint8(100)}
+    known |= constants
+    return import_onnx(model(nodes, [tensor("x", (5, 2), kind)], outputs, known))
+
+
+QUANTISED = tensor("y", (5, 2), TensorProto.UINT8)
+SUM = helper.make_node("Add", ["t", "b"], ["u"])
+
+
+def same_bytes(graph, folded, dtype=np.int32):
+    x = np.random.default_rng(0).integers(-20, 20, (5, 2)).astype(dtype)
+    want, made = (evaluate_graph(each, {"x": x}) for each in (graph, folded))
+    for name in want:
+        np.testing.assert_array_equal(made[name], want[name])
+
+
+def test_scales_join_the_product_and_the_sum_before():
+    graph = scaled_bytes(SUM, outputs=[QUANTISED])
     folded = FoldRequantised()(graph)
-    assert [n.op for n in folded.nodes] == ["Mul", "Add", "QuantizeLinear"]
+    assert [n.op for n in folded.nodes] == ["Cast", "Mul", "Add", "QuantizeLinear"]
     constant = [folded.constants[v] for n in folded.nodes for v in n.inputs if v in folded.constants]
     np.testing.assert_array_equal(constant[0], [8, 12])
     np.testing.assert_array_equal(constant[1], [2, -4])
     assert constant[2] == 1
-    x = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
-    (want,) = evaluate_graph(graph, {"x": x}).values()
-    (made,) = evaluate_graph(folded, {"x": x}).values()
-    np.testing.assert_array_equal(made, want)
+    same_bytes(graph, folded)
 
 
-@pytest.mark.parametrize("returned", [False, True])
-def test_values_that_others_read_are_not_scaled(returned):
-    """The product is read twice, or returned: it stays, and a product with the reciprocal follows."""
-    constants = {"a": np.float32(2), "s": np.float32(0.25), "z": np.uint8(100)}
-    nodes = [
-        helper.make_node("Mul", ["x", "a"], ["t"]),
-        helper.make_node("QuantizeLinear", ["t", "s", "z"], ["y"]),
-        helper.make_node("Neg", ["t"], ["n"]),
-    ]
-    outputs = [tensor("y", (5,), TensorProto.UINT8), tensor("t" if returned else "n", (5,))]
-    graph = import_onnx(model(nodes, [tensor("x", (5,))], outputs, constants))
-    folded = FoldRequantised()(graph)
-    assert sorted(n.op for n in folded.nodes) == sorted(
-        ["Mul", "Mul", "QuantizeLinear", *([] if returned else ["Neg"])]
-    )
-    x = np.linspace(-3, 5, 5).astype(np.float32)
-    for made, want in zip(
-        evaluate_graph(folded, {"x": x}).values(), evaluate_graph(graph, {"x": x}).values(), strict=True
+def test_of_what_others_read_or_what_is_no_integer_scales_stay():
+    """The quotient of a number is that of the standard: a product in its place may be a rounding away."""
+    once = helper.make_node("Identity", ["t"], ["u"])
+    for graph in (
+        scaled_bytes(SUM, helper.make_node("Neg", ["t"], ["m"]), outputs=[QUANTISED, tensor("m", (5, 2))]),
+        scaled_bytes(SUM, outputs=[QUANTISED, tensor("t", (5, 2))]),
+        scaled_bytes(SUM, outputs=[QUANTISED], kind=TensorProto.INT16),
+        scaled_bytes(once, outputs=[QUANTISED]),
+        scaled_bytes(SUM, outputs=[QUANTISED], s=np.float32(1)),
     ):
-        np.testing.assert_array_equal(made, want)
+        assert FoldRequantised()(graph) is graph
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zero"), [("u1", None), ("u1", 100), ("i1", 0), ("i1", -3), ("i2", -3), ("u2", 9000)]
+)
+def test_quotients_are_exact_at_the_middle_between_two(dtype, zero):
+    """Quotients by the rounded reciprocal of a scale often are a rounding away from it."""
+    random = np.random.default_rng(3)
+    middles = np.concatenate([np.arange(-300, 300), random.integers(-40000, 40000, 100)]) + 0.5
+    known = [0.02, 1 / 3, 1.7, 1 / 127, 1 - 2**-24, 1 + 2**-23, 2.0**-90, 1e-35, 1e32]
+    for at, scale in enumerate(np.float32([*known, *random.uniform(1e-3, 3, 9)])):
+        x = (middles * np.float64(scale)).astype(np.float32)
+        ends = np.float32([np.inf, -np.inf, 0])
+        x = np.concatenate([x, np.nextafter(x, np.float32(0)), np.nextafter(x, 2 * x), ends])
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        constants = {"s": scale} | ({} if zero is None else {"z": np.array(zero, dtype)})
+        node = helper.make_node("QuantizeLinear", ["x", *constants], ["y"])
+        made = model([node], [tensor("x", x.shape)], [tensor("y", x.shape, kind)], constants)
+        limits = np.iinfo(dtype)
+        want = np.clip(np.rint(x / scale).astype(np.float64) + (zero or 0), limits.min, limits.max)
+        np.testing.assert_array_equal(evaluate_graph(import_onnx(made), {"x": x})["y"], want)
+        if at < 3:
+            np.testing.assert_array_equal(tilewright.compile(made, threads=1)(x)[0], want)
 
 
 @pytest.mark.parametrize(

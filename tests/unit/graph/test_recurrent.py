@@ -203,3 +203,61 @@ def test_loops_over_time_run_on_devices(target):
     want = tilewright.compile(model, threads=1)(arrays["X"])
     for got, expected in zip(tilewright.compile(model, target=target)(arrays["X"]), want, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("layout", [0, 1])
+def test_sequences_of_no_steps_leave_states_as_they_are(op, direction, layout):
+    present = ("h", "c") if op == "LSTM" else ("h",)
+    node, arrays, outputs = _layer(op, present, 0, direction=direction, layout=layout)
+    found = evaluate_graph(_graph(node, arrays, outputs, {"X", *present}), arrays)
+    directions = 2 if direction == "bidirectional" else 1
+    assert found["y"].shape == ((BATCH, 0, directions, HIDDEN) if layout else (0, directions, BATCH, HIDDEN))
+    for name in present:
+        np.testing.assert_array_equal(found[f"y_{name}"], arrays[name])
+
+
+NAMES = (
+    *("Relu", "Tanh", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu"),
+    *("ScaledTanh", "HardSigmoid", "Elu", "Softsign", "Softplus"),
+)
+#: Values for those that have them, in the order in which activations take them.
+VALUES = {
+    "Affine": "ab",
+    "LeakyRelu": "a",
+    "ThresholdedRelu": "a",
+    "ScaledTanh": "ab",
+    "HardSigmoid": "ab",
+    "Elu": "a",
+}
+
+
+@pytest.mark.parametrize("steps", [1, STEPS])
+@pytest.mark.parametrize("at", range(len(NAMES)))
+@pytest.mark.parametrize("op", GATES)
+def test_activations_take_their_parameters_in_order(op, at, steps):
+    count = {"RNN": 1, "GRU": 2, "LSTM": 3}[op] * 2
+    names = [NAMES[(at + 3 * n) % len(NAMES)] for n in range(count)]
+    random = np.random.default_rng(at)
+    alphas, betas = (
+        [
+            float(v)
+            for v in random.uniform(0.2, 0.9, sum(which in VALUES.get(n, "") for n in names)).astype("f")
+        ]
+        for which in "ab"
+    )
+    more = {"activations": tuple(names)}
+    more |= {f"activation_{key}": tuple(v) for key, v in (("alpha", alphas), ("beta", betas)) if v}
+    node, arrays, outputs = _layer(op, ("B",), steps, direction="bidirectional", **more)
+    arrays = {name: array * np.float32(0.3) for name, array in arrays.items()}
+    given = {name: list(array.shape) for name, array in arrays.items()}
+    made = helper.make_node(op, node.inputs, outputs, **node.attributes)
+    model = tiny.model(
+        [made], [tiny.tensor(n, s) for n, s in given.items()], [tiny.tensor(o, None) for o in outputs]
+    )
+    want = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, arrays
+    )
+    for got, wanted in zip(tilewright.compile(model, threads=1).run(None, arrays), want, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)

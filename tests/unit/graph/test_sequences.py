@@ -70,6 +70,28 @@ def test_sequences_that_grow_and_shrink():
     _check(_model(nodes, {"y": TensorProto.FLOAT}, zero=np.int64(0), one=np.int64(1)))
 
 
+@pytest.mark.parametrize("place", range(-2, 3))
+def test_elements_are_inserted_before_places_from_either_end(place):
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Neg", ["x"], ["b"]),
+        helper.make_node("SequenceConstruct", ["x", "a"], ["s"]),
+        helper.make_node("SequenceInsert", ["s", "b", "place"], ["t"]),
+        helper.make_node("ConcatFromSequence", ["t"], ["y"], axis=0),
+    ]
+    _check(_model(nodes, {"y": TensorProto.FLOAT}, place=np.int64(place)))
+
+
+@pytest.mark.parametrize(("op", "place"), [("SequenceInsert", 3), ("SequenceInsert", -3), ("SequenceAt", 2)])
+def test_places_outside_are_refused(op, place):
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x", "x"], ["s"]),
+        helper.make_node(op, ["s", *["x"] * (op == "SequenceInsert"), "place"], ["y"]),
+    ]
+    with pytest.raises(ModelError, match=f"place {place} is out of range for 2 elements"):
+        tilewright.compile(_model(nodes, {"y": TensorProto.FLOAT}, place=np.int64(place)))
+
+
 def _float(name):
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
 

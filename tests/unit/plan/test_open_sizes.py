@@ -5,16 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from native_kernel import HOST, Native
+from native_kernel import HOST, STATED, Native
 from tilewright import lang
 from tilewright.build import build, pack
 from tilewright.cost import Machine
 from tilewright.ir import CONST, Param, function_at, program_at, run_function
 from tilewright.plan.open_sizes import TYPICAL, schedule_open, typical_size
 from tilewright.support import assert_close
-from tilewright.target import INTERPRETED, detect
+from tilewright.target import INTERPRETED, X86_AVX512
 from unit.codegen.test_tiles import AMX
-from unit.plan.contraction.test_instructions import LANES
 
 R, N, K = (lang.param(name, hi=4096) for name in "RNK")
 
@@ -61,7 +60,7 @@ def blur():
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_open_programs_get_vectors_and_are_right_at_every_size(program, threads):
-    s = schedule_open(program, Machine(detect(), threads))
+    s = schedule_open(program, Machine(STATED, threads))
     primitives = {step.primitive for step in s.trace.steps}
     assert "vectorize" in primitives and ("parallel" in primitives) == (threads > 1)
     if program.name == "product":
@@ -80,7 +79,7 @@ def test_open_programs_get_vectors_and_are_right_at_every_size(program, threads)
 
 
 @pytest.mark.parametrize(("batch", "rows"), [(R, 37), (1, N), (3, N), (R, N), (R, 64)])
-@pytest.mark.parametrize("target", [AMX, LANES], ids=["tiles", "lanes"])
+@pytest.mark.parametrize("target", [AMX, X86_AVX512], ids=["tiles", "lanes"])
 def test_products_of_bytes_keep_instructions_and_threads(batch, rows, target):
     """Rows of no multiple of a tile: padded ones have no symbolic form, products in lanes have."""
     program = bytes_product(batch, rows)
@@ -108,7 +107,7 @@ def test_products_of_bytes_keep_instructions_and_threads(batch, rows, target):
 def test_loops_that_cannot_become_one_are_shared_all_the_same(shape):
     X = lang.placeholder(shape, name="X")
     Y = lang.compute(shape, lambda *i: lang.relu(X[i]) + 1, name="Y")
-    s = schedule_open(lang.program([X], [Y], name="pointwise"), Machine(detect(), 2))
+    s = schedule_open(lang.program([X], [Y], name="pointwise"), Machine(STATED, 2))
     assert {"parallel", "vectorize"} <= {step.primitive for step in s.trace.steps}
 
 

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.test_unit import MACHINE, PROGRAMS, drawn, product, softmax
 
 from tilewright.cost import Machine
@@ -20,7 +20,7 @@ def test_a_plan_goes_to_canonical_names_and_back(name):
     """The default plan and others of its space; the function stays the same but for names."""
     program, rng = PROGRAMS[name], random.Random(name)
     canonical = canonical_program(program)
-    plan = plan_unit(program, Machine(HOST, 2)).plan
+    plan = plan_unit(program, Machine(STATED, 2)).plan
     for own in (plan, *(drawn(program, plan, rng) for _ in range(3))):
         there = renamed_plan(own, program, canonical, MACHINE)
         wanted = structural_hash(build_unit(program, own, MACHINE).func)
@@ -31,7 +31,7 @@ def test_a_plan_goes_to_canonical_names_and_back(name):
 def test_the_default_plan_does_not_depend_on_names():
     for program in PROGRAMS.values():
         canonical = canonical_program(program)
-        made, own = plan_unit(canonical, Machine(HOST, 2)), plan_unit(program, Machine(HOST, 2))
+        made, own = plan_unit(canonical, Machine(STATED, 2)), plan_unit(program, Machine(STATED, 2))
         assert structural_hash(made.schedule.func) == structural_hash(own.schedule.func)
 
 
@@ -45,7 +45,7 @@ def test_programs_with_each_others_names():
     other = parse_program(swapped)
     assert swapped != text
     assert structural_hash(other) == structural_hash(program)
-    plan = plan_unit(program, Machine(HOST, 2)).plan
+    plan = plan_unit(program, Machine(STATED, 2)).plan
     made = renamed_plan(plan, program, other, MACHINE)
     assert made != plan
     assert structural_hash(build_unit(other, made, MACHINE).func) == structural_hash(
@@ -55,7 +55,7 @@ def test_programs_with_each_others_names():
 
 def test_plans_of_other_programs_are_refused():
     one, two = product(8, 8, 8), softmax(8, 16)
-    plan = plan_unit(one, Machine(HOST, 1)).plan
+    plan = plan_unit(one, Machine(STATED, 1)).plan
     with pytest.raises(ArtefactError, match="of a program with other stages"):
         renamed_plan(plan, one, two, MACHINE)
     three = replace(one, stages=(replace(one.stages[0], iters=one.stages[0].iters[:2]),))
@@ -70,7 +70,7 @@ def test_steps_that_lay_out_arguments_are_renamed():
     program = PROGRAMS["convolution"]
     canonical = canonical_program(program)
     step = Step("layout_place", (program.outputs[0].name, ("d0", "d1//8", "d2", "d3", "d1%8")))
-    plan = plan_unit(program, Machine(HOST, 2)).plan
+    plan = plan_unit(program, Machine(STATED, 2)).plan
     plan = replace(plan, rewrites=Trace((step,)), nests=())
     (made,) = renamed_plan(plan, program, canonical, MACHINE).rewrites.steps
     assert made.args == (canonical.outputs[0].name, step.args[1])

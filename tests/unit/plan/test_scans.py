@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.strategies.test_default import check_schedule, t
 
 from tilewright import lang
@@ -15,7 +15,7 @@ from tilewright.schedule import Schedule
 LANES = 16
 #: A second level of 64 KiB.
 SMALL = replace(
-    HOST, memory=tuple(replace(lv, size=65536) if n == 1 else lv for n, lv in enumerate(HOST.memory))
+    STATED, memory=tuple(replace(lv, size=65536) if n == 1 else lv for n, lv in enumerate(STATED.memory))
 )
 
 
@@ -74,7 +74,7 @@ def test_stripes_are_right(shape, threads):
 
 def test_stripes_are_legal_and_every_width_is_right():
     program = blur(40, 140)
-    machine = Machine(replace(HOST, memory=tuple(replace(lv, size=36864) for lv in HOST.memory)), 2)
+    machine = Machine(replace(STATED, memory=tuple(replace(lv, size=36864) for lv in STATED.memory)), 2)
     plan = plan_unit(program, machine).plan
     _, context = rewritten(program, plan, machine)
     drawn = 0
@@ -89,7 +89,7 @@ def test_stripes_are_legal_and_every_width_is_right():
 
 
 def test_turning_goes_with_the_scans_whose_stripes_have_room():
-    machine = Machine(replace(HOST, memory=tuple(replace(lv, size=24576) for lv in HOST.memory)), 2)
+    machine = Machine(replace(STATED, memory=tuple(replace(lv, size=24576) for lv in STATED.memory)), 2)
     found = {n.root: n.stages for n in plan_unit(blur(50, 70), machine).plan.nests}
     assert found == {"turned": ("columns_down", "columns_up"), "out": ("rows_down", "rows_up")}
 

@@ -1,7 +1,7 @@
 """Results that are stored past the caches by default."""
 
 import pytest
-from tests.unit.strategies.test_default import HOST, check, t
+from tests.unit.strategies.test_default import STATED, check, t
 
 from tilewright import lang
 from tilewright.cost import Machine
@@ -39,9 +39,9 @@ def softmax(rows, columns):
 
 
 def test_results_larger_than_the_caches_are():
-    rows = int(HOST.past_share * caches.last_cache(HOST)) // 4 // 1024
-    assert hinted(default_schedule(softmax(rows + 1, 1024), Machine(HOST, 2))) != []
-    assert hinted(default_schedule(softmax(rows, 1024), Machine(HOST, 2))) == []
+    rows = int(STATED.past_share * caches.last_cache(STATED)) // 4 // 1024
+    assert hinted(default_schedule(softmax(rows + 1, 1024), Machine(STATED, 2))) != []
+    assert hinted(default_schedule(softmax(rows, 1024), Machine(STATED, 2))) == []
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -61,7 +61,7 @@ def test_results_that_are_read_again_are_not(tiny_cache):
     z = lang.compute((64, 128), lambda i, j: lang.max(y[k, j], axis=k) + y[i, j], name="Z")
     found = {
         name
-        for _, names in hinted(default_schedule(lang.program([x], [y, z]), Machine(HOST, 2)))
+        for _, names in hinted(default_schedule(lang.program([x], [y, z]), Machine(STATED, 2)))
         for name in names.split(",")
     }
     assert found == {"Z"}
@@ -71,7 +71,7 @@ def test_sizes_known_only_at_run_time_are_small(tiny_cache):
     n = lang.param("n")
     x = lang.placeholder((n, 1024), name="X")
     y = lang.compute((n, 1024), lambda i, j: x[i, j] + 1, name="Y")
-    assert hinted(default_schedule(lang.program([x], [y]), Machine(HOST, 2))) == []
+    assert hinted(default_schedule(lang.program([x], [y]), Machine(STATED, 2))) == []
 
 
 def product(m, n, k):
@@ -88,7 +88,7 @@ def inner_tiles(s):
 
 
 def directly(program):
-    return default_schedule(program, Machine(HOST, 2), accuracy=EXACT)
+    return default_schedule(program, Machine(STATED, 2), accuracy=EXACT)
 
 
 def test_results_that_take_longer_to_store_than_to_compute_are_made_line_by_line(tiny_cache):
@@ -103,13 +103,13 @@ def test_what_is_added_to_large_results_is_read_row_after_row(columns, depth):
     """Tiles below one another would touch a page a row of the other operand."""
 
     def plan_of(added):
-        rows = 4 * caches.second_cache(HOST) // (4 * columns)
+        rows = 4 * caches.second_cache(STATED) // (4 * columns)
         a, b, c = t(rows, depth, name="A"), t(depth, columns, name="B"), t(rows, columns, name="C")
         if added:
             program = lang.program([a, b, c], [lang.ops.gemm(a, b, c, 1.5, 0.5)])
         else:
             program = lang.program([a, b], [lang.ops.matmul(a, b)])
-        nests = plan_unit(program, Machine(HOST, 1)).plan.nests
+        nests = plan_unit(program, Machine(STATED, 1)).plan.nests
         # operands that are put in order first are nests of their own
         (plan,) = (nest.plan for nest in nests if "matmul" in nest.stages)
         return rows, plan

@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.general.test_rule import CASES as GENERAL
 from tests.unit.plan.pipeline.test_rule import CASES as PIPELINES
 from tests.unit.strategies.test_default import blocked, check_schedule, constant, conv_program, t
@@ -20,7 +20,7 @@ from tilewright.plan.pipeline import nest as strips
 from tilewright.support import ArtefactError, ScheduleError
 from tilewright.target import find_target
 
-MACHINE = Machine(HOST, 2)
+MACHINE = Machine(STATED, 2)
 
 
 def product(m, n, k, weight=False):
@@ -82,7 +82,7 @@ def drawn(program, plan, rng):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_plan_from_its_text_gives_the_same_function(name):
-    planned = plan_unit(PROGRAMS[name], Machine(HOST, 2))
+    planned = plan_unit(PROGRAMS[name], Machine(STATED, 2))
     again = plan_from_json(planned.plan.to_json())
     assert again == planned.plan
     assert hash(again) == hash(planned.plan)
@@ -93,7 +93,7 @@ def test_a_plan_from_its_text_gives_the_same_function(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_plan_that_is_drawn_is_carried_out_and_right(name):
     program, rng = PROGRAMS[name], random.Random(name)
-    plan = plan_unit(program, Machine(HOST, 2)).plan
+    plan = plan_unit(program, Machine(STATED, 2)).plan
     seen = set()
     for _ in range(4):
         other = drawn(program, plan, rng)
@@ -106,14 +106,14 @@ def test_every_plan_that_is_drawn_is_carried_out_and_right(name):
 
 def test_a_default_is_a_point_of_its_space():
     for program in PROGRAMS.values():
-        plan = plan_unit(program, Machine(HOST, 2)).plan
+        plan = plan_unit(program, Machine(STATED, 2)).plan
         for nest, space in zip(plan.nests, spaces(program, plan), strict=True):
             space.check(nest.plan)
             assert nest.plan == space.default or nest.plan in space.others
 
 
 def test_a_convolution_has_many_plans():
-    plan = plan_unit(PROGRAMS["convolution"], Machine(HOST, 2), accuracy=EXACT).plan
+    plan = plan_unit(PROGRAMS["convolution"], Machine(STATED, 2), accuracy=EXACT).plan
     (space,) = spaces(PROGRAMS["convolution"], plan)
     assert len(set(space)) > 100
     neighbours = list(space.neighbours(space.default))
@@ -138,7 +138,7 @@ def test_tiles_and_blocks_need_not_divide(name, changes):
     one = blocked(conv_program(1, 32, 64, (9, 11), (1, 1)))
     padded = blocked(conv_program(1, 16, 32, (19, 18), (3, 3), pad=1))
     program = {**PROGRAMS, "1x1": one, "padded": padded}[name]
-    plan = plan_unit(program, Machine(HOST, 2), accuracy=EXACT).plan
+    plan = plan_unit(program, Machine(STATED, 2), accuracy=EXACT).plan
     at = next(n for n, nest in enumerate(plan.nests) if nest.rule == "contraction")
     changes = {"shared": None, "block": None, "lines": None, **changes}
     other = replace(plan.nests[at].plan, **changes)
@@ -149,7 +149,7 @@ def test_tiles_and_blocks_need_not_divide(name, changes):
 
 def test_chunks_of_rows_are_a_choice():
     program = PROGRAMS["rows in chunks"]
-    plan = plan_unit(program, Machine(HOST, 2)).plan
+    plan = plan_unit(program, Machine(STATED, 2)).plan
     at, space = next(
         (n, space) for n, space in enumerate(spaces(program, plan)) if plan.nests[n].rule == "lanes"
     )
@@ -162,7 +162,7 @@ def test_chunks_of_rows_are_a_choice():
 
 @pytest.fixture
 def text():
-    return plan_unit(PROGRAMS["product"], Machine(HOST, 2)).plan.to_json()
+    return plan_unit(PROGRAMS["product"], Machine(STATED, 2)).plan.to_json()
 
 
 def edited(text, change):
@@ -203,10 +203,10 @@ def test_edited_texts_are_refused(text, change, message):
 
 def test_plans_hold_the_digest_of_what_was_measured(text):
     known = plan_from_json(text)
-    assert known.quantities == HOST.quantities.digest == HOST.measured
-    slower = replace(HOST, fork_seconds=HOST.fork_seconds * 100)
+    assert known.quantities == STATED.quantities.digest == STATED.measured
+    slower = replace(STATED, fork_seconds=STATED.fork_seconds * 100)
     other = plan_unit(PROGRAMS["softmax"], Machine(slower, 1)).plan
-    here = plan_unit(PROGRAMS["softmax"], Machine(HOST, 1)).plan
+    here = plan_unit(PROGRAMS["softmax"], Machine(STATED, 1)).plan
     # where it was decided is no decision
     assert other.quantities != here.quantities and other == here
     assert plan_unit(PROGRAMS["product"], Machine(find_target("a100"), 1)).plan.quantities == ""
@@ -252,7 +252,7 @@ def test_the_plan_of_another_program_is_refused(text):
 
 
 def test_a_program_that_is_no_chain_is_not_fused():
-    plan = plan_unit(PROGRAMS["product"], Machine(HOST, 2)).plan
+    plan = plan_unit(PROGRAMS["product"], Machine(STATED, 2)).plan
     rows = replace(plan, nests=(Nest("fused", "Y", (), RowChainPlan()),))
     with pytest.raises(ScheduleError, match="is no chain of contractions over rows"):
         build_unit(PROGRAMS["product"], rows, MACHINE)
@@ -262,7 +262,7 @@ def test_a_program_that_is_no_chain_is_not_fused():
 
 
 def test_a_space_says_which_combination_is_none():
-    (nest,) = plan_unit(GENERAL["min-plus"], Machine(HOST, 1)).plan.nests
+    (nest,) = plan_unit(GENERAL["min-plus"], Machine(STATED, 1)).plan.nests
     plan = replace(nest.plan, vectors=1)
     space = Space(plan, {"vectors": (1, 9)}, lambda p: "no" if p.vectors > 1 else "")
     with pytest.raises(ArtefactError, match="here: no"):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.native_kernel import STATED
 
 from tilewright.cost import Machine
 from tilewright.driver.nests import Nest
@@ -38,7 +39,6 @@ from tilewright.poly import (
 from tilewright.poly.dependences import Dependences
 from tilewright.strategies import schedule_nest
 from tilewright.support import assert_close
-from tilewright.target import detect
 
 PRODUCT = """
 def product(first: i32[N + 1], column: i32[E], A: f64[E], x: f64[N], y: f64[N]):
@@ -172,7 +172,7 @@ MODES = pytest.mark.parametrize("mode", ["list", "isl"])
 def test_schedules_of_boxes_are_judged(text, mode):
     func = function_at(read_python(text), {"N": 4, "E": 6})
     before = infer_kinds(allocations_inside(func))
-    after = schedule_nest(func, Machine(detect(), 2)).func
+    after = schedule_nest(func, Machine(STATED, 2)).func
     assert check_legal(before, after, {}, mode=mode) == []
 
 
@@ -270,7 +270,7 @@ def test_what_stands_around_a_box_is_scheduled_by_itself():
         + "    for i in range(N):\n        y[i] = y[i] + 1.0\n    for i in range(N):\n        x[i] = y[i]\n"
     )
     func = read_python(text)
-    made = schedule_nest(function_at(func, {"N": 3000, "E": 7}), Machine(detect(), 2))
+    made = schedule_nest(function_at(func, {"N": 3000, "E": 7}), Machine(STATED, 2))
     verify(made.func)
     assert [note for note in made.notes if "lifted to a program" in note] == [
         "part 1: lifted to a program",

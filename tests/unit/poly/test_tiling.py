@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.native_kernel import STATED
 
 from tilewright.cost import Machine
 from tilewright.frontend.nests import scop
@@ -18,7 +19,6 @@ from tilewright.poly import (
 )
 from tilewright.strategies.nests.tiled import tiled_nest
 from tilewright.support import ScheduleError
-from tilewright.target import detect
 from unit.frontend.nests.polybench import KERNELS, arguments, run_python
 
 SIZES = {"N": 11, "M": 12, "T": 3, "NX": 7, "NY": 9}
@@ -31,7 +31,7 @@ def test_tiles_are_legal_and_compute_what_python_does(name, threads):
     func = scop(KERNELS[name]).func
     arrays, values = arguments(func, SIZES, seed=3)
     func = function_at(func, values)
-    made, _ = tiled_nest(func, Machine(detect(), threads), (3, 4))
+    made, _ = tiled_nest(func, Machine(STATED, threads), (3, 4))
     kinds = {place.node.kind.name for place in locate(made.body, For)}
     assert ("parallel" in kinds) <= (threads > 1)
     assert not check_legal(list_function(func, {}), made, {})
@@ -58,7 +58,7 @@ def test_rows_lie_along_the_innermost_loop():
 def test_inner_loops_go_below_others_where_that_changes_no_order():
     """Columns of gramschmidt: the loop over j goes into the loops over i, and its rows into lanes."""
     func = function_at(scop(KERNELS["gramschmidt"]).func, {"N": 40, "M": 24})
-    made, _ = tiled_nest(func, Machine(detect(), 2), (32,))
+    made, _ = tiled_nest(func, Machine(STATED, 2), (32,))
     lanes = {
         b.node.stage
         for place in locate(made.body, For)
@@ -99,4 +99,4 @@ def _innermost_of(func):
 def test_nests_without_two_permutable_loops_are_refused():
     func = function_at(scop(KERNELS["durbin"]).func, {"N": 9})
     with pytest.raises(ScheduleError, match="no two loops of durbin may be permuted"):
-        tiled_nest(func, Machine(detect(), 2), (32,))
+        tiled_nest(func, Machine(STATED, 2), (32,))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.native_kernel import HOST, LANES, Native
+from tests.native_kernel import LANES, STATED, Native
 
 from tilewright import lang
 from tilewright.build import pack, unpack
@@ -34,10 +34,10 @@ def blocked(program: Program) -> Program:
     """The program with values in the layouts that a model would give them."""
     inputs = {b.name: b.name for b in program.inputs}
     outputs = {b.name: b.name for b in program.outputs}
-    return assign_layouts([Flow(program, inputs, outputs)], (), HOST)[0]
+    return assign_layouts([Flow(program, inputs, outputs)], (), STATED)[0]
 
 
-def check(program, *, threads=2, accuracy=AUTO, interpret=True, tolerance=1e-5, target=HOST):
+def check(program, *, threads=2, accuracy=AUTO, interpret=True, tolerance=1e-5, target=STATED):
     """Schedule, run in both ways, and compare with the reference; returns the schedule."""
     s = default_schedule(program, Machine(target, threads), accuracy=accuracy)
     check_schedule(program, s, interpret=interpret, tolerance=tolerance)
@@ -305,7 +305,7 @@ def test_elementwise_and_movement():
 
 def test_scheduling_is_deterministic():
     p = blocked(conv_program(1, 16, 32, (9, 17), (3, 3), pad=1))
-    first, second = default_schedule(p, Machine(HOST, 2)), default_schedule(p, Machine(HOST, 2))
+    first, second = default_schedule(p, Machine(STATED, 2)), default_schedule(p, Machine(STATED, 2))
     assert first.trace == second.trace
 
 
@@ -315,7 +315,7 @@ def test_the_result_is_the_same_for_every_number_of_threads():
     arrays = {b.name: rng.standard_normal([e.as_int() for e in b.shape]).astype(np.float32) for b in p.inputs}
     results = []
     for threads in (1, 2, 3):
-        s = default_schedule(p, Machine(HOST, threads), accuracy=EXACT)
+        s = default_schedule(p, Machine(STATED, threads), accuracy=EXACT)
         given = {b.name: pack(arrays[b.name], b) for b in s.func.buffers if b.name in arrays}
         results.append(Native(s.func)(given)["Y"])
     np.testing.assert_array_equal(results[0], results[1])
@@ -336,6 +336,6 @@ def test_threads_share_the_tiles_around_partial_ones(columns):
     """A batch of one, in front of a loop whose last tile is partial, is no work to share."""
     a, b = t(1, 128, 96, name="A"), t(96, columns, name="B")
     program = constant(lang.program([a, b], [ops.matmul(a, b, name="C")]), "B")
-    s = default_schedule(program, Machine(HOST, 2), accuracy=EXACT)
+    s = default_schedule(program, Machine(STATED, 2), accuracy=EXACT)
     text = str(s)
     assert " parallel" in text and "in 0:1 parallel" not in text

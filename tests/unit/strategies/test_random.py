@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.test_unit import PROGRAMS
 from tests.unit.strategies.test_default import check_schedule
 
@@ -15,7 +15,7 @@ TASKS = ("convolution", "product", "softmax")
 
 
 def candidates(name, count, seed=0):
-    task = Task(PROGRAMS[name], Machine(HOST, 2))
+    task = Task(PROGRAMS[name], Machine(STATED, 2))
     return task, STRATEGIES["random"].start(task, History(), Random(seed)).propose(count)
 
 
@@ -23,7 +23,7 @@ def candidates(name, count, seed=0):
 def test_candidates_are_distinct_legal_and_right(name):
     task, found = candidates(name, 12)
     assert len({candidate.plan for candidate in found}) == len(found) > 4
-    assert found[0].plan == plan_unit(task.program, Machine(HOST, 2)).plan
+    assert found[0].plan == plan_unit(task.program, Machine(STATED, 2)).plan
     for candidate in found[:5]:
         check_schedule(task.program, candidate.schedule(task))
 
@@ -41,8 +41,8 @@ def test_a_small_space_ends():
 def test_the_best_by_the_model_is_no_worse_than_the_default_by_it():
     task, _ = candidates("convolution", 1)
     chosen = best_by_model(STRATEGIES["random"], task, count=6)
-    price = seconds(tree_of(chosen.schedule.func, HOST.operations), task.machine)
-    default = seconds(tree_of(task.default().schedule.func, HOST.operations), task.machine)
+    price = seconds(tree_of(chosen.schedule.func, STATED.operations), task.machine)
+    default = seconds(tree_of(task.default().schedule.func, STATED.operations), task.machine)
     assert price <= default
 
 
@@ -56,7 +56,7 @@ def test_a_trace_is_a_candidate_too():
 
 
 def test_a_task_is_known_by_its_program_and_machine():
-    one = Task(PROGRAMS["softmax"], Machine(HOST, 1))
-    assert one.key == Task(PROGRAMS["softmax"], Machine(HOST, 1)).key
-    assert one.key != Task(PROGRAMS["softmax"], Machine(HOST, 2)).key
-    assert one.key != Task(PROGRAMS["product"], Machine(HOST, 1)).key
+    one = Task(PROGRAMS["softmax"], Machine(STATED, 1))
+    assert one.key == Task(PROGRAMS["softmax"], Machine(STATED, 1)).key
+    assert one.key != Task(PROGRAMS["softmax"], Machine(STATED, 2)).key
+    assert one.key != Task(PROGRAMS["product"], Machine(STATED, 1)).key

@@ -18,9 +18,10 @@ from tilewright.ir import I64, DType
 class Builder(Access):
     """Writes one LLVM module. See :mod:`tilewright.codegen.llvm.scopes` for the discipline of scopes."""
 
-    def __init__(self, triple: str, attributes: str = "nounwind") -> None:
+    def __init__(self, triple: str, attributes: str = "nounwind", rounds_bf16: bool = True) -> None:
         super().__init__()
         self.triple = triple
+        self.rounds_bf16 = rounds_bf16  # vectors, by an instruction
         self.attributes = attributes  # of every function
         self.functions: dict[str, str] = {}  # text without its name -> name
         self.finished: list[str] = []

@@ -10,7 +10,7 @@ from tilewright.codegen.llvm.loader import LIBRARY_SYMBOLS
 from tilewright.codegen.memory import LanesReusedError
 from tilewright.codegen.statements import Emitter
 from tilewright.codegen.storage import Memory
-from tilewright.ir import LoopFunction
+from tilewright.ir import BF16, LoopFunction
 from tilewright.target import BUILT_IN, Operations
 
 MAX_SYMBOL: Final = 60
@@ -39,11 +39,13 @@ def emit_kernel(
     """
     symbol = symbol_of(func.name)
     attributes = _attributes(triple, vector_bits)
-    builder = Builder(triple, attributes)
+    # machines with products of bf16 numbers have an instruction that rounds to them as well
+    rounds = any(BF16 in (operand.dtype for operand in row.operands) for row in operations.values())
+    builder = Builder(triple, attributes, rounds)
     try:
         memory = Emitter(builder, vector_bits, operations).kernel(func, symbol)
     except LanesReusedError:
-        builder = Builder(triple, attributes)
+        builder = Builder(triple, attributes, rounds)
         memory = Emitter(builder, vector_bits, operations, keeps_lanes=True).kernel(func, symbol)
     return KernelText(symbol, builder.module(), memory)
 

@@ -360,6 +360,10 @@ class _Reader:
     def node(self, proto: NodeProto, versions: Mapping[str, int]) -> Node:
         """One node."""
         domain = "" if proto.domain == "ai.onnx" else proto.domain
+        origin = next((value for value in proto.output if value), "")
+        if origin in self.protos:
+            # of another graph, whose values may have the same names
+            origin = f"{origin}/{len(self.protos)}"
         node = Node(
             op=proto.op_type,
             inputs=_trimmed(proto.input),
@@ -367,7 +371,7 @@ class _Reader:
             name=proto.name,
             domain=domain,
             version=versions.get(domain, 1),
-            origin=next((value for value in proto.output if value), ""),
+            origin=origin,
         )
         self.protos[node.origin] = proto
         attributes: dict[str, Attribute] = {}

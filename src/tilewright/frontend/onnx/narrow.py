@@ -71,9 +71,10 @@ def _typed(node: Node, known: dict[str, str], refused: dict[str, str]) -> Node:
 
 
 def _inner_reads(node: Node) -> set[str]:
-    """What the graphs in a node's attributes read."""
-    graphs = [value for value in node.attributes.values() if isinstance(value, Subgraph)]
-    inner = [each for graph in graphs for each in graph.nodes]
-    return {value for graph in graphs for value in graph.outputs}.union(
-        *(set(each.used_inputs) | _inner_reads(each) for each in inner)
-    )
+    """What the graphs in a node's attributes read of what stands around them."""
+    read: set[str] = set()
+    for graph in node.attributes.values():
+        if isinstance(graph, Subgraph):
+            inside = set(graph.outputs).union(*(set(n.used_inputs) | _inner_reads(n) for n in graph.nodes))
+            read |= inside.difference(graph.inputs, graph.constants, *(n.used_outputs for n in graph.nodes))
+    return read

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from tilewright.graph.model import Attribute, Node, Repeat
+from tilewright.graph.ops.recurrent import parameters_of
 from tilewright.graph.parts import Parts, decomposition
 from tilewright.graph.registry import OWN
 from tilewright.graph.unroll import taken
@@ -99,8 +100,14 @@ def recurrent_steps(parts: Parts, *given: str) -> bool:
             extra = _slice(parts, inputs[_PEEPHOLES], d, 0, f"{at}peepholes")
         attributes: dict[str, Attribute] = {k: node.attributes[k] for k in _KEPT if k in node.attributes}
         if layer.activations:
-            count = cell.activations
-            attributes["activations"] = layer.activations[d * count : (d + 1) * count]
+            before, own_names = (
+                layer.activations[n * cell.activations :][: cell.activations] for n in (0, d)
+            )
+            attributes["activations"] = own_names
+            for which in ("alpha", "beta"):
+                values = parts.ctx.reals(f"activation_{which}", ())
+                values = values[parameters_of(before, values, which) if d else 0 :]
+                attributes[f"activation_{which}"] = values[: parameters_of(own_names, values, which)]
         reads = (series, recurrence, *state, clock, inputs[_LENGTHS], extra, own)
         first = 1 if clock else 0
         repeat = Repeat(

@@ -61,6 +61,11 @@ def number(value: float, dtype: str) -> Scalar:
     return lang.const(value if is_float(dtype) else int(value), dtype)
 
 
+def share_of(count: int, dtype: str) -> Scalar:
+    """What sums of so many elements are multiplied with for their mean; that of none is no number."""
+    return number(1.0 / count if count else math.nan, dtype)
+
+
 def cast(x: Scalar, source: str, target: str) -> Scalar:
     """Convert a scalar, or leave it alone."""
     return x if source == target else lang.cast(x, target)

@@ -8,6 +8,8 @@ from functools import partial, reduce
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
+
 from tilewright import lang
 from tilewright.graph.operand import Ix, Operand, compute
 from tilewright.graph.ops.common import (
@@ -82,8 +84,8 @@ def sign(ctx: Context, x: Operand) -> Operand:
     below = number(-1, x.dtype) if is_signed(x.dtype) else zero
 
     def of(a: Scalar) -> Scalar:
-        # A NaN stays what it is: it is neither above nor below zero, and not equal to it.
-        return lang.select(a > zero, one, lang.select(a < zero, below, a))
+        # A NaN stays what it is: it is neither above nor below zero. -0.0 becomes 0.0.
+        return lang.select(a > zero, one, lang.select(a < zero, below, a + zero))
 
     return elementwise(ctx, of, x)
 
@@ -165,11 +167,11 @@ def modulo(ctx: Context, x: Operand, y: Operand) -> Operand:
         quotient = lang.trunc(wide_a / wide_b)
         # 0 * inf is no number: where nothing is taken away, a is the remainder itself.
         rest = lang.select(quotient == 0.0, wide_a, wide_a - quotient * wide_b)
-        if not truncated:
-            opposed = (rest < 0.0) != (wide_b < 0.0)
-            signed = lang.select(opposed, rest + wide_b, rest)
-            rest = lang.select(rest == 0.0, lang.copysign(rest, wide_b), signed)
-        return cast(rest, inner, x.dtype)
+        if truncated:
+            return cast(lang.copysign(rest, wide_a), inner, x.dtype)
+        opposed = (rest < 0.0) != (wide_b < 0.0)
+        signed = lang.select(opposed, rest + wide_b, rest)
+        return cast(lang.select(rest == 0.0, lang.copysign(rest, wide_b), signed), inner, x.dtype)
 
     return elementwise(ctx, of, x, y)
 
@@ -230,10 +232,21 @@ _FOLDS: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxyTy
 def fold(ctx: Context, first: Operand, *others: Operand) -> Operand:
     """Sum, mean, maximum or minimum of any number of operands."""
     combine, xs = _FOLDS[ctx.node.op], (first, *others)
+    known = [v for v in ctx.values if v is not None and v.size == 1]
+    # machines give either of two zeros: where the outer one is known to be there, it is the result
+    outer = {"Max": 0.0, "Min": -0.0}.get(ctx.node.op, math.nan)
+    settled = is_float(first.dtype) and any(v == outer and np.signbit(v) == np.signbit(outer) for v in known)
 
     def of(*scalars: Scalar) -> Scalar:
-        total = reduce(combine, scalars)
-        return total / number(len(scalars), xs[0].dtype) if ctx.node.op == "Mean" else total
+        terms = list(scalars)
+        while len(terms) > 1:
+            # in pairs: expressions of thousands of operands nest a dozen levels deep
+            terms = [reduce(combine, terms[at : at + 2]) for at in range(0, len(terms), 2)]
+        total = terms[0]
+        if settled:
+            zero = number(outer, first.dtype)
+            total = lang.select(total == zero, zero, total)
+        return total / number(len(scalars), first.dtype) if ctx.node.op == "Mean" else total
 
     return elementwise(ctx, of, *xs)
 

@@ -6,7 +6,7 @@ those of one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -16,20 +16,44 @@ from tilewright.graph.operand import At, Ix, Operand, compute
 from tilewright.graph.ops.common import Scalar, chosen, number, stem
 from tilewright.graph.registry import OWN, Context, Kind, operator
 
-_ACTIVATIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyType(
+Act = Callable[[Scalar], Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class _Activation:
+    """An activation of `x`, `alpha` and `beta`; the defaults of those that it has."""
+
+    of: Callable[[Scalar, float, float], Scalar]
+    alpha: float | None = None
+    beta: float | None = None
+
+
+_ACTIVATIONS: Final[Mapping[str, _Activation]] = MappingProxyType(
     {
-        "sigmoid": lang.sigmoid,
-        "tanh": lang.tanh,
-        "relu": lambda x: lang.maximum(x, number(0, x.dtype.name)),
-        "softsign": lambda x: x / (1.0 + lang.absolute(x)),
-        "softplus": lambda x: lang.log1p(lang.exp(x)),
+        "sigmoid": _Activation(lambda x, a, b: lang.sigmoid(x)),
+        "tanh": _Activation(lambda x, a, b: lang.tanh(x)),
+        "relu": _Activation(lambda x, a, b: lang.relu(x)),
+        "softsign": _Activation(lambda x, a, b: lang.softsign(x)),
+        "softplus": _Activation(lambda x, a, b: lang.softplus(x)),
+        "affine": _Activation(lambda x, a, b: x * a + b, 1.0, 0.0),
+        "leakyrelu": _Activation(lambda x, a, b: lang.leaky_relu(x, a), 0.01),
+        "thresholdedrelu": _Activation(lambda x, a, b: lang.select(x > a, x, number(0, x.dtype.name)), 1.0),
+        "scaledtanh": _Activation(lambda x, a, b: lang.tanh(x * b) * a, 1.0, 1.0),
+        "hardsigmoid": _Activation(lang.hard_sigmoid, 0.2, 0.5),
+        "elu": _Activation(lambda x, a, b: lang.elu(x, a), 1.0),
     }
 )
 
+
+def parameters_of(names: Sequence[str], given: Sequence[float], which: str) -> int:
+    """How many of the values of `activation_alpha` or `activation_beta` the named activations take."""
+    known = [_ACTIVATIONS[name.lower()] for name in names if name.lower() in _ACTIVATIONS]
+    takes = sum((a.alpha if which == "alpha" else a.beta) is not None for a in known)
+    return min(takes, len(given))
+
+
 _LENGTHS: Final = 4
 _DIRECTIONS: Final = ("forward", "reverse", "bidirectional")
-
-Act = Callable[[Scalar], Scalar]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +233,16 @@ def _activations(ctx: Context, directions: int, defaults: Sequence[str]) -> list
         if name not in _ACTIVATIONS:
             raise ctx.unsupported(f"the activation {name!r}")
     width = len(defaults)
-    return [[_ACTIVATIONS[name] for name in names[d * width : (d + 1) * width]] for d in range(directions)]
+    # each activation that has an alpha takes the next one, in order
+    alphas, betas = (iter(ctx.reals(f"activation_{which}", ())) for which in ("alpha", "beta"))
+    acts = [_of_parameters(_ACTIVATIONS[name], alphas, betas) for name in names]
+    return [acts[d * width : (d + 1) * width] for d in range(directions)]
+
+
+def _of_parameters(known: _Activation, alphas: Iterator[float], betas: Iterator[float]) -> Act:
+    alpha = 0.0 if known.alpha is None else next(alphas, known.alpha)
+    beta = 0.0 if known.beta is None else next(betas, known.beta)
+    return lambda x: known.of(x, alpha, beta)
 
 
 def _run(
@@ -278,6 +311,8 @@ def _sequence(layer: _Layer, history: list[list[Operand]]) -> Operand:
 
     def pick(t: Ix, d: Ix, n: Ix, j: Ix) -> Scalar:
         parts = [part for steps in zip(*history, strict=True) for part in steps]
+        if not parts:
+            return number(0, layer.x.dtype)
         return chosen(t * directions + d, range(1, len(parts) + 1), lambda at: parts[at][(n, j)])
 
     steps, batch, hidden = layer.steps, layer.batch, layer.hidden

@@ -13,6 +13,7 @@ from tilewright.graph.ops.common import (
     insert_axes,
     is_float,
     number,
+    share_of,
     size_of,
     stem,
     wide,
@@ -109,9 +110,7 @@ def _finish(ctx: Context, op: str, total: Operand, count: int, inner: str) -> Op
         if op == "Mean":
             # Integers divide exactly as the standard's evaluator does: through floor division.
             value = (
-                value * number(1.0 / max(count, 1), inner)
-                if is_float(inner)
-                else value // number(count, inner)
+                value * share_of(count, inner) if is_float(inner) else value // number(max(count, 1), inner)
             )
         elif op == "L2":
             value = (

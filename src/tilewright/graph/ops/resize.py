@@ -122,7 +122,9 @@ def _axes(ctx: Context, x: Operand, method: _Method) -> list[_Axis]:
     sizes = ctx.static_ints(3) if ctx.has_input(3) and ctx.type(3).elements else None
     if sizes is not None:
         ctx.require(len(sizes) == len(named), "sizes must have an entry for each axis")
-        factors = [out / x.shape[axis] for axis, out in zip(named, sizes, strict=True)]
+        pairs = [(out, x.shape[axis]) for axis, out in zip(named, sizes, strict=True)]
+        ctx.require(all(size or not out for out, size in pairs), "an axis without elements cannot grow")
+        factors = [out / size if size else 1.0 for out, size in pairs]
         policy = ctx.choice("keep_aspect_ratio_policy", _POLICIES, "stretch")
         if policy != "stretch":
             kept = min(factors) if policy == "not_larger" else max(factors)

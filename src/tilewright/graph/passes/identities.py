@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+import numpy as np
+
 from tilewright.graph.model import Graph, Node
 from tilewright.graph.registry import Kind, find_operator
 from tilewright.graph.rewrite import Rewriter
+from tilewright.ir import dtype_of
 
 #: Operations that leave the left operand alone where the right one is this number.
 _RIGHT_NEUTRAL: Final[Mapping[str, float]] = MappingProxyType(
-    {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0, "Pow": 1.0}
+    {"Add": -0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0, "Pow": 1.0}
 )
 #: Those of them for which the operands may change places.
 _COMMUTATIVE: Final = frozenset({"Add", "Mul"})
@@ -88,7 +91,10 @@ def _neutral(rewriter: Rewriter, node: Node) -> str | None:
     for value, other in pairs:
         array = rewriter.constants.get(other)
         same = rewriter.types[value] == rewriter.types[node.outputs[0]]
-        # Adding zero to -0.0 gives 0.0: the one difference, which no comparison of numbers sees.
-        if array is not None and same and array.size > 0 and bool((array == number).all()):
+        if array is None or not same or array.size == 0 or not bool((array == number).all()):
+            continue
+        # -0.0 + 0.0 is 0.0: of floats, the zero that nothing is changed by has a sign
+        signed = number == 0 and dtype_of(rewriter.types[value].dtype).is_float
+        if not signed or bool((np.signbit(array) == np.signbit(number)).all()):
             return value
     return None

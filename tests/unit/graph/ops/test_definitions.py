@@ -37,6 +37,55 @@ def run(
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
 
 
+ZEROS = np.array([-0.0, 0.0, 1, -1, np.nan], np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("op", "known", "zeros"),
+    [
+        ("Add", 0.0, [0.0, 0.0]),
+        ("Add", -0.0, [-0.0, 0.0]),
+        ("Sub", 0.0, [-0.0, 0.0]),
+        ("Sub", -0.0, [0.0, 0.0]),
+        ("Max", 0.0, [0.0, 0.0]),
+        ("Max", -0.0, [-0.0, 0.0]),
+        ("Min", -0.0, [-0.0, -0.0]),
+        ("Min", 0.0, [-0.0, 0.0]),
+        ("Sign", None, [0.0, 0.0]),
+        ("Neg", None, [0.0, -0.0]),
+    ],
+)
+def test_zeros_have_the_sign_that_ieee_754_gives_them(
+    op: str, known: float | None, zeros: list[float], dtype: type
+) -> None:
+    """Its `maximum` and `minimum` (2019, 9.6), of which one operand is known when compiling."""
+    x = np.tile(ZEROS, 9).astype(dtype)
+    constants = [] if known is None else [onnx.numpy_helper.from_array(np.array(known, dtype), "c")]
+    elem = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", *["c"] * len(constants)], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", elem, x.shape)],
+        [helper.make_tensor_value_info("y", elem, x.shape)],
+        constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    (found,) = tilewright.compile(model, threads=1).run(None, {"x": x})
+    assert not found.reshape(9, 5)[:, :2].any()
+    np.testing.assert_array_equal(np.signbit(found.reshape(9, 5)[:, :2]), [np.signbit(zeros)] * 9)
+    assert np.isnan(found.reshape(9, 5)[:, 4]).all()
+
+
+@pytest.mark.parametrize("fmod", [0, 1])
+def test_remainders_of_zero_have_a_sign(fmod: int) -> None:
+    x, y = np.float32([-0.0, 0.0, -3, 3, -4]), np.float32([2, -2, 3, -3, 2])
+    (found,) = run("Mod", x, y, fmod=fmod)
+    wanted = np.fmod(x, y) if fmod else np.mod(x, y)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
+
+
 @pytest.mark.parametrize("value", [None, False, True])
 def test_truth_values_are_padded_with_truth_values(value: bool | None) -> None:
     x = np.array([[True, False], [False, True]])
@@ -250,3 +299,29 @@ def test_images_shrunk_to_nothing_are_nothing(mode: str) -> None:
     image = np.ones((1, 2, 3, 1), np.float32)
     found = run("Resize", image, None, scales, fixed=[2], mode=mode)[0]
     assert found.shape == (1, 2, 6, 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "scales", "axis", "block"),
+    [((8,), (2,), 0, 4), ((8,), (2,), -1, 4), ((7,), (2,), 0, 4), ((8,), (8,), 0, 1), ((8,), (1,), 0, 8),
+     ((4, 8), (4, 2), 1, 4), ((4, 8), (2, 8), 0, 2), ((4, 8), (1, 1), 1, 8), ((1, 8), (1, 2), 1, 4)],
+)  # fmt: skip
+def test_scales_of_blocks(shape: tuple[int, ...], scales: tuple[int, ...], axis: int, block: int) -> None:
+    random = np.random.default_rng(2)
+    q, s = random.integers(-99, 99, shape).astype(np.int8), random.uniform(0.1, 1, scales).astype(np.float32)
+    wide = s if s.size == 1 else np.repeat(s, block, axis)
+    wide = np.broadcast_to(wide[tuple(map(slice, shape))], shape)
+    for fixed in ((), (1,)):
+        (numbers,) = run("DequantizeLinear", q, s, axis=axis, block_size=block, fixed=fixed)
+        np.testing.assert_array_equal(numbers, q * wide)
+        zero = np.zeros(scales, np.int8)
+        (again,) = run("QuantizeLinear", numbers, s, zero, axis=axis, block_size=block, fixed=fixed)
+        np.testing.assert_array_equal(again, q)
+
+
+def test_scales_that_fit_no_blocks_are_refused() -> None:
+    q = np.zeros(8, np.int8)
+    with pytest.raises(ModelError, match=r"blocks of 4 along axis 0 have the shape \[2\]"):
+        run("DequantizeLinear", q, np.ones(3, np.float32), axis=0, block_size=4)
+    with pytest.raises(ModelError, match="need the attribute block_size"):
+        run("DequantizeLinear", q.reshape(2, 4), np.ones((2, 2), np.float32), axis=1)

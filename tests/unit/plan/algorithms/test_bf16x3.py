@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from native_kernel import HOST, LANES, Native
+from native_kernel import LANES, STATED, Native
 from tilewright import lang
 from tilewright.build import pack
 from tilewright.cost import Machine
@@ -81,7 +81,7 @@ def check(program, s, *, interpret):
     runs = []
     if interpret:
         runs.append(run_function(s.func, given, instructions=INTERPRETED))
-    if HOST.tiles:
+    if STATED.tiles:
         runs.append(Native(s.func)(given))
     for made in runs:
         for name, exact in wanted.items():

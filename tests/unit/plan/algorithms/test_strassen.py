@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.native_kernel import HOST, Native
+from tests.native_kernel import STATED, Native
 
 from tilewright import lang
 from tilewright.build import pack
@@ -19,9 +19,9 @@ from tilewright.target import X86_AVX512
 from tilewright.target.x86_cores import core
 from tilewright.tiling import apply
 
-LANES = HOST.lanes(F32)
+LANES = STATED.lanes(F32)
 # which method pays follows from the memory, and from tile registers: the same everywhere
-TARGET = replace(HOST, memory=core("znver5").applied(X86_AVX512).memory, shared_issue=None, tiles=0)
+TARGET = replace(STATED, units=2, memory=core("znver5").applied(X86_AVX512).memory)
 
 
 def product(m, n, k, epilogue="none", batch=0):

@@ -1,7 +1,7 @@
 """Winograd convolutions whose threads share the channels of the result: when, and that results are right."""
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.strategies.test_default import blocked, check, conv_program
 
 from tilewright.cost import Machine
@@ -84,7 +84,7 @@ def test_results_by_parts_of_the_channels(mode, args, threads, monkeypatch):
 def test_results_by_parts_on_the_interpreter(monkeypatch):
     found = algorithms.tile_blocks
     monkeypatch.setattr(algorithms, "tile_blocks", lambda *given: found(*given)[-1:])
-    program = blocked(conv_program(1, 16, HOST.lanes(F32) * 2, (4, 5), (3, 3), pad=1))
+    program = blocked(conv_program(1, 16, STATED.lanes(F32) * 2, (4, 5), (3, 3), pad=1))
     check(program, accuracy=Accuracy("f2"), tolerance=5e-5)
 
 

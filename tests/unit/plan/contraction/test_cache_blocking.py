@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.strategies.test_default import blocked, check, constant, conv_program, t
 
 from tilewright import lang
@@ -32,7 +32,7 @@ def machine(second: int, third: int, requests: tuple[int, int] = (2, 4)):
         MemoryLevel(name="memory", size=None, line=64, latency=300, bandwidth=4, shared_by=2),
     )
     return replace(
-        HOST,
+        STATED,
         memory=levels,
         tiles=0,
         far_requests=requests,
@@ -129,7 +129,7 @@ def test_results_with_blocks(monkeypatch, args, options, threads):
     program = constant(blocked(conv_program(*args, **options)), "W")
     s = check(program, threads=threads, accuracy=EXACT, interpret=False)
     monkeypatch.undo()
-    assert str(s) != str(default_schedule(program, Machine(HOST, threads), accuracy=EXACT))
+    assert str(s) != str(default_schedule(program, Machine(STATED, threads), accuracy=EXACT))
 
 
 @pytest.mark.parametrize("rows", [48, 96, 60])

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.contraction.test_cache_blocking import guest, machine
 from tests.unit.strategies.test_default import check, t
 
@@ -39,9 +39,9 @@ def copied(s, which="A"):
     return f"{which}_copy" in s.blocks()
 
 
-def tiled(program, threads):
+def tiled(program, threads, target=STATED):
     """Whether a plan of this rule is taken."""
-    nests = plan_unit(program, Machine(HOST, threads)).plan.nests
+    nests = plan_unit(program, Machine(target, threads)).plan.nests
     return any(isinstance(nest.plan, GemmPlan) for nest in nests)
 
 
@@ -81,9 +81,10 @@ def test_panels_whose_lines_share_sets_are_copied_one_by_one(m, n, threads, bias
     monkeypatch.setattr(products, "LARGE_SHARE", 1.0)
     monkeypatch.setattr(products, "first_ways", lambda target: 12)
     monkeypatch.setattr(products, "page_cycles", lambda apart, target: 0.0)
-    s = check(product(m, n, 520, bias=bias), threads=threads, interpret=False)
+    target = replace(STATED, page_walk=50)
+    s = check(product(m, n, 520, bias=bias), threads=threads, interpret=False, target=target)
     assert copied(s, "B") and not copied(s)
-    assert not tiled(product(m, n + 8, 520), threads)
+    assert not tiled(product(m, n + 8, 520), threads, target)
 
 
 def test_the_tile_is_the_one_whose_rows_fit_into_a_set(monkeypatch):

@@ -22,7 +22,7 @@ SIZES = [(3, 32, 16), (16, 48, 64), (17, 40, 52), (29, 200, 24), (1, 64, 16), (5
 
 
 def needs(kind):
-    if not find_instruction(kind).features <= LANES.features:
+    if not find_instruction(kind).features <= HOST.features:
         pytest.skip(f"this machine lacks {kind}")
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.contraction.test_prefetch import blocked
 from tests.unit.strategies import test_default
 from tests.unit.strategies.test_default import check, conv_program
@@ -78,6 +78,6 @@ def test_cycles_of_a_step_by_what_lasts_longer():
     ],
 )
 def test_results_stay_the_same(given, options, threads, monkeypatch):
-    host = replace(HOST, shared_issue=(2.4, 1.75), page_walk=50)
-    monkeypatch.setattr(test_default, "HOST", host)
+    host = replace(STATED, shared_issue=(2.4, 1.75), page_walk=50)
+    monkeypatch.setattr(test_default, "STATED", host)
     check(blocked(conv_program(*given, **options)), accuracy=EXACT, threads=threads)

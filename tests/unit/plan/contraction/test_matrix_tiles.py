@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from native_kernel import HOST, Native
+from native_kernel import STATED, Native
 from tilewright import lang
 from tilewright.build import pack
 from tilewright.cost import Machine
@@ -53,7 +53,7 @@ def test_products_of_constants(kind, sizes, used, threads):
     if m * n * k < 50000 and threads < 3:
         made = run_function(s.func, given, instructions=INTERPRETED)["C"]
         np.testing.assert_allclose(made, wanted, rtol=0, atol=tolerance)
-    if HOST.tiles:
+    if STATED.tiles:
         made = Native(s.func)(given)["C"]
         np.testing.assert_allclose(made, wanted, rtol=0, atol=tolerance)
 
@@ -121,16 +121,16 @@ def test_bytes_do_not_saturate():
     given = {"A": a, "B": pack(b, s.func.buffer("B"))}
     wanted = np.full((16, 16), -255 * 128 * 64)
     np.testing.assert_array_equal(run_function(s.func, given, instructions=INTERPRETED)["C"], wanted)
-    if HOST.tiles:
+    if STATED.tiles:
         np.testing.assert_array_equal(Native(s.func)(given)["C"], wanted)
 
 
 def test_subnormals_count_as_nothing():
     """As the instruction's description says; results of normal numbers keep infinities and NaN."""
-    if not HOST.tiles:
+    if not STATED.tiles:
         pytest.skip("this machine has no tile registers")
     program = product(16, 16, 32, "tdpbf16ps")
-    s = default_schedule(program, Machine(HOST, 1), constants=("B",))
+    s = default_schedule(program, Machine(STATED, 1), constants=("B",))
     assert "tdpbf16ps(" in str(s)
     a = np.ones((16, 32), ml_dtypes.bfloat16)
     a[0, 0], a[1, 0], a[2, 0] = np.inf, -np.inf, 1e-40
@@ -162,7 +162,7 @@ def test_bands_pass_panels_where_that_reads_no_more(kind, sizes, bands):
     nests = tuple(other if n is nest else n for n in plan.nests)
     s = build_unit(program, replace(plan, nests=nests), Machine(AMX, 2), constants=("B",))
     verify(s.func)
-    if not HOST.tiles:
+    if not STATED.tiles:
         return
     given = arrays(program)
     wanted = given["A"].astype(np.float64) @ given["B"].astype(np.float64)

@@ -1,7 +1,7 @@
 """Windows over narrow planes of plain tensors: blocks of channels put side by side, and back."""
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.strategies.test_default import check, constant, conv_program, t
 
 from tilewright import lang
@@ -14,7 +14,7 @@ from tilewright.plan.inlining import inline_stages
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 
-LANES = HOST.lanes(F32)
+LANES = STATED.lanes(F32)
 
 
 def in_blocks(s):
@@ -93,7 +93,7 @@ def test_products_of_batches_are_left_alone():
 
 def refused(program):
     s = inline_stages(Schedule(program)).program
-    return find_planes(s, s.stages[-1], HOST) is None
+    return find_planes(s, s.stages[-1], STATED) is None
 
 
 def test_channels_that_make_no_blocks_are_left_alone():

@@ -1,6 +1,6 @@
 """Layouts of constant operands: what lies together."""
 
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.contraction.test_cache_blocking import roles
 from tests.unit.strategies.test_default import check, constant, t
 
@@ -22,7 +22,7 @@ def phased(*, size=6, into=16, out=32, window=4, step=2):
 
 
 def layout_of(program):
-    found = panel_layout(program, roles(program), HOST, ["W"])
+    found = panel_layout(program, roles(program), STATED, ["W"])
     assert found is not None and found[0] == "W"
     return found[1]
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.contraction.test_cache_blocking import machine
 from tests.unit.plan.contraction.test_gemm import product
 from tests.unit.strategies.test_default import check, conv_program
@@ -27,7 +27,7 @@ def blocked(program):
     return replace(program, inputs=inputs, outputs=tuple(map(one, program.outputs)))
 
 
-def hints(program, target=HOST) -> set[tuple[str, str]]:
+def hints(program, target=STATED) -> set[tuple[str, str]]:
     """The loops that ask ahead, by the start of their names, and what for."""
     s = default_schedule(program, Machine(target, 1), accuracy=EXACT)
     loops = [loop for place in blocks(s.func.body) for loop in place.loops]
@@ -48,13 +48,13 @@ def hints(program, target=HOST) -> set[tuple[str, str]]:
     ],
 )
 def test_each_block_of_channels_asks_for_its_part_of_the_next_row(given, stride, expected):
-    target = replace(HOST, shared_issue=None, page_walk=7)
+    target = replace(STATED, shared_issue=None, page_walk=7)
     assert hints(blocked(conv_program(*given, stride=stride)), target) == expected
 
 
 def test_lines_with_gaps_between_go_into_the_second_level_of_a_shared_core():
     strided = blocked(conv_program(1, 32, 32, (8, 28), (1, 1), stride=2))
-    target = replace(HOST, shared_issue=(2.4, 1.75), page_walk=7)
+    target = replace(STATED, shared_issue=(2.4, 1.75), page_walk=7)
     assert ("Y0_ic_o", f"X+{2 * 28 * 16}:2") in hints(strided, target)
 
 
@@ -70,7 +70,7 @@ def test_lines_with_gaps_between_go_into_the_second_level_of_a_shared_core():
 )
 def test_or_each_block_asks_for_the_next_block(given, stride, expected):
     program = blocked(conv_program(*given, stride=stride))
-    assert hints(program, replace(HOST, page_walk=50)) == expected
+    assert hints(program, replace(STATED, page_walk=50)) == expected
 
 
 def test_plain_operands_are_followed_by_the_hardware():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from native_kernel import HOST, Native
+from native_kernel import STATED, Native
 from tilewright.cost import Machine
 from tilewright.ir import Index, buffers_of, run_function, verify
 from tilewright.strategies import default_schedule
@@ -41,7 +41,7 @@ def test_products_of_two_arguments(kind, sizes, used, threads):
     if m * n * k < 16000 and threads == 1:
         made = run_function(s.func, given, instructions=INTERPRETED)["C"]
         np.testing.assert_allclose(made, wanted, rtol=0, atol=tolerance)
-    if HOST.tiles:
+    if STATED.tiles:
         np.testing.assert_allclose(Native(s.func)(given)["C"], wanted, rtol=0, atol=tolerance)
 
 

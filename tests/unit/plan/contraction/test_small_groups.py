@@ -1,7 +1,7 @@
 """Layouts around convolutions whose vectors run along rows: groups that do not fill blocks, few results."""
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.strategies.test_default import check, conv_program
 
 from tilewright import lang
@@ -10,7 +10,7 @@ from tilewright.ir import F32
 from tilewright.plan import EXACT, Flow, assign_layouts
 from tilewright.strategies import Task
 
-LANES = HOST.lanes(F32)
+LANES = STATED.lanes(F32)
 
 
 def between_pointwise(channels, groups, width=9):
@@ -26,7 +26,7 @@ def between_pointwise(channels, groups, width=9):
         inputs = {b.name: f"{b.name}_{n}" for b in program.inputs}
         inputs["X"] = between[n - 1] if n else "input"
         flows.append(Flow(program, inputs, {program.outputs[0].name: between[n]}))
-    out = assign_layouts(flows, {"input", "last"}, HOST)
+    out = assign_layouts(flows, {"input", "last"}, STATED)
     return [program.outputs[0].layout for program in out[:2]], [
         program.inputs[0].layout for program in out[1:]
     ]
@@ -77,7 +77,7 @@ def read_by(results, window, width=40):
         Flow(first, {"X": "input"}, {first.outputs[0].name: "between"}),
         Flow(last, {"X": "between"}, {last.outputs[0].name: "output"}),
     ]
-    return assign_layouts(flows, {"input", "output"}, HOST)[0].outputs[0].layout
+    return assign_layouts(flows, {"input", "output"}, STATED)[0].outputs[0].layout
 
 
 def test_windows_with_few_results_read_rows():
@@ -102,7 +102,7 @@ def test_windows_of_single_channels_keep_blocks():
         Flow(first, {"X": "input"}, {first.outputs[0].name: "between"}),
         Flow(last, {"X": "between"}, {"Y": "output"}),
     ]
-    assert assign_layouts(flows, {"input", "output"}, HOST)[0].outputs[0].layout is not None
+    assert assign_layouts(flows, {"input", "output"}, STATED)[0].outputs[0].layout is not None
 
 
 @pytest.mark.parametrize("epilogue", [False, True])
@@ -130,5 +130,5 @@ def test_results_of_small_groups(n, ic, oc, groups, size, window, stride, epilog
 def test_small_groups_fill_register_tiles(size, stride):
     """Neither results one by one, nor sums of less than what a tile of rows holds."""
     program = conv_program(1, 48, 48, (size, size), (3, 3), pad=1, groups=8, stride=stride, epilogue=False)
-    nests = Task(program, Machine(HOST, 1)).default().plan.nests
+    nests = Task(program, Machine(STATED, 1)).default().plan.nests
     assert [nest.rule for nest in nests] == ["contraction"] and nests[0].plan.rows == 6

@@ -1,7 +1,7 @@
 """Maxima and sums over strided windows of plain tensors: register tiles, lanes a few elements apart."""
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.strategies.test_default import check, conv_program, t
 
 from tilewright import lang
@@ -50,7 +50,7 @@ def test_on_the_interpreter():
 @pytest.mark.parametrize("stride", range(2, MOST_APART + 2))
 def test_strides_that_have_tiles(stride):
     made = program((1, 3, 3 * stride, 40 * stride), (stride, stride), stride, 0)
-    found = is_tileable(made, made.stage("Y"), HOST)
+    found = is_tileable(made, made.stage("Y"), STATED)
     assert (found is not None) == (stride <= MOST_APART)
 
 
@@ -61,7 +61,7 @@ LONE = {
     "4x4": ((4, 4), (3, 3), 1, 1),
     "3 of a row": ((5, 3), (3, 3), 1, 1),
     "2x1 in steps": ((15, 15), (2, 1), 2, 0),
-    "a row as long as a vector": ((3, HOST.lanes(F32)), (3, 3), 1, 1),
+    "a row as long as a vector": ((3, STATED.lanes(F32)), (3, 3), 1, 1),
 }
 
 
@@ -72,18 +72,18 @@ def test_groups_of_one_result_in_short_rows(case, threads):
     size, window, stride, pad = LONE[case]
     p = conv_program(2, 32, 4, size, window, stride=stride, pad=pad, groups=4)
     now = inline_stages(Schedule(p)).program
-    assert is_tileable(now, now.stage("Y0"), HOST, now.stage("Y")) is not None
+    assert is_tileable(now, now.stage("Y0"), STATED, now.stage("Y")) is not None
     check(p, threads=threads, interpret=False)
 
 
 def test_the_vector_of_a_short_row():
     """It is the smallest part of one that holds the row, of no fewer than four lanes."""
-    lanes = HOST.lanes(F32)
+    lanes = STATED.lanes(F32)
     for extent in range(FEWEST_LANES // 2 + 1, lanes + 1):
         p = conv_program(1, 8, 4, (4, extent), (2, 1), groups=4)
-        found = is_tileable(p, p.stage("Y0"), HOST, p.stage("Y"))
+        found = is_tileable(p, p.stage("Y0"), STATED, p.stage("Y"))
         assert found is not None
-        width = vector_width(found, HOST)
+        width = vector_width(found, STATED)
         assert extent <= width
         assert width == FEWEST_LANES or extent > width // 2
 
@@ -91,7 +91,7 @@ def test_the_vector_of_a_short_row():
 @pytest.mark.parametrize("size", [4, 7])
 def test_roots_of_sums_of_squares(size):
     """The square of an element is one operand, not two: an LpPool of 64 channels ended in a KeyError."""
-    x = t(1, 4 * HOST.lanes(F32), size, size, name="X")
+    x = t(1, 4 * STATED.lanes(F32), size, size, name="X")
     r, q = lang.reduce_axis(3, "r"), lang.reduce_axis(3, "q")
 
     def squares(n, c, h, w):
@@ -112,6 +112,6 @@ def test_narrow_products_of_short_sums(columns, depth, threads):
     a, b, r = t(37, depth, name="A"), t(depth, columns, name="B"), lang.reduce_axis(depth, "k")
     y = lang.compute((37, columns), lambda i, j: lang.sum(a[i, r] * b[r, j], axis=r), name="Y")
     p = lang.program([a, b], [y])
-    short = depth < VECTORS_OF_SUMS * HOST.lanes(F32)
-    assert not short or is_tileable(p, p.stage("Y"), HOST) is not None
+    short = depth < VECTORS_OF_SUMS * STATED.lanes(F32)
+    assert not short or is_tileable(p, p.stage("Y"), STATED) is not None
     check(p, threads=threads, interpret=False)

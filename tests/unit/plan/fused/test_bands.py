@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.strategies.test_default import blocked, check, constant, t
 
 from tilewright import lang
@@ -22,7 +22,7 @@ from tilewright.schedule import Schedule, with_layout
 from tilewright.strategies import default_schedule
 from tilewright.support import ScheduleError
 
-LANES = HOST.lanes(F32)
+LANES = STATED.lanes(F32)
 
 
 def is_fused(s):
@@ -91,7 +91,7 @@ def block(n, size, ci, e, co, *, taps=3, stride=1, dilation=1, residual=False, e
 
 
 def chain_in(program):
-    return find_chain(inline_stages(Schedule(program)).program, HOST)
+    return find_chain(inline_stages(Schedule(program)).program, STATED)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_on_the_interpreter(case, in_bands):
 
 def test_channels_are_expanded_as_they_are_read(in_bands):
     in_bands(7)
-    text = str(default_schedule(block(1, (14, 14), 64, 384, 64, residual=True), Machine(HOST, 2)))
+    text = str(default_schedule(block(1, (14, 14), 64, 384, 64, residual=True), Machine(STATED, 2)))
     stored = dict(re.findall(r"alloc (\w+): f32\[([^]]*)\] global", text))
     tile = 2 * LANES
     # the band and its border of one block of channels; all channels of the band, which the projection sums up
@@ -158,18 +158,18 @@ def test_channels_are_expanded_as_they_are_read(in_bands):
 @pytest.mark.parametrize(("threads", "expected"), [(1, None), (2, (14, 1)), (3, (28, 3))])
 def test_a_block_that_pays_is_one_nest(threads, expected):
     program = block(1, (28, 28), 32, 192, 32, residual=True)
-    band = choose_band(chain_in(program), Machine(HOST, threads))
+    band = choose_band(chain_in(program), Machine(STATED, threads))
     # nothing is gained on one thread; three share channels more evenly than rows
     assert (band and (band.rows, band.parts)) == expected
-    assert is_fused(default_schedule(program, Machine(HOST, threads))) == (band is not None)
+    assert is_fused(default_schedule(program, Machine(STATED, threads))) == (band is not None)
 
 
 def test_bands_fit_the_cache():
     chain = chain_in(block(1, (56, 56), 24, 144, 24, residual=True))
-    band = choose_band(chain, Machine(HOST, 2))
+    band = choose_band(chain, Machine(STATED, 2))
     assert band is not None and 56 % band.rows == 0
-    blocks = [bands.channel_block(link, HOST) for link in chain.links]
-    assert bands._stored(chain.links, blocks, band.rows, 1) <= HOST.level("l2").size * bands.HELD_SHARE
+    blocks = [bands.channel_block(link, STATED) for link in chain.links]
+    assert bands._stored(chain.links, blocks, band.rows, 1) <= STATED.level("l2").size * bands.HELD_SHARE
 
 
 PARTS = {
@@ -196,17 +196,17 @@ def test_channels_in_parts(case, monkeypatch):
 
 def test_rows_that_threads_share_unequally_are_divided_by_channels():
     # four of seven rows for one thread, and a fifth of the expansion
-    band = choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), Machine(HOST, 2))
+    band = choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), Machine(STATED, 2))
     assert band is not None and (band.rows, band.parts) == (7, 2)
-    assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), Machine(HOST, 4)).parts == 4
+    assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), Machine(STATED, 4)).parts == 4
     # 960 channels are no seven parts of whole blocks
-    assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), Machine(HOST, 7)) is None
+    assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), Machine(STATED, 7)) is None
 
 
 def in_parts(program, parts):
     """Right before the nests of a chain whose sums are made in parts."""
     s = inline_stages(Schedule(program))
-    return prepare_bands(s, find_chain(s.program, HOST), Band(7, 1.0, parts), HOST)
+    return prepare_bands(s, find_chain(s.program, STATED), Band(7, 1.0, parts), STATED)
 
 
 @pytest.mark.parametrize(
@@ -233,13 +233,13 @@ def test_the_price_of_a_line_decides(monkeypatch):
     chain = chain_in(block(1, (28, 28), 32, 192, 32))
     for price in ("JOIN_CYCLES", "ROW_LINE_CYCLES", "LINE_CYCLES"):
         monkeypatch.setattr(bands, price, 0.0)
-    assert choose_band(chain, Machine(HOST, 2)) is None
+    assert choose_band(chain, Machine(STATED, 2)) is None
 
 
 @pytest.mark.parametrize(("nanoseconds", "pays"), [(15, True), (0.1, False)])
 def test_lines_cost_what_they_cost_on_this_machine(nanoseconds, pays):
     chain = chain_in(block(1, (28, 28), 32, 192, 32))
-    machine = Machine(replace(HOST, line_seconds=nanoseconds * 1e-9), 2)
+    machine = Machine(replace(STATED, line_seconds=nanoseconds * 1e-9), 2)
     assert (choose_band(chain, machine) is not None) == pays
 
 
@@ -247,10 +247,10 @@ def test_lines_cost_what_they_cost_on_this_machine(nanoseconds, pays):
 def test_values_beyond_the_second_level_are_worth_a_join(second_level, pays):
     """4.8 MB lie between two kernels, of which the second does little but read them; lines cost nothing."""
     chain = chain_in(block(1, (112, 112), 16, 96, 24))
-    first, second, *further = HOST.memory
+    first, second, *further = STATED.memory
     further = [replace(level, size=level.size and 1 << 27, bandwidth=8.0) for level in further]
     memory = (first, replace(second, size=second_level, bandwidth=64.0), *further)
-    machine = Machine(replace(HOST, line_seconds=0.0, memory=memory), 2)
+    machine = Machine(replace(STATED, line_seconds=0.0, memory=memory), 2)
     assert (choose_band(chain, machine) is not None) == pays
 
 
@@ -260,7 +260,7 @@ def test_several_images_stay_apart(images):
     chain = chain_in(block(images, (28, 28), 32, 192, 32, residual=True))
     assert len(chain.outer) == 1 and chain.links[-1].c.extent(chain.outer[0]) == images
     # where computing takes long beside starting a kernel
-    assert choose_band(chain, Machine(replace(HOST, fma_per_cycle=1.0), 2)) is None
+    assert choose_band(chain, Machine(replace(STATED, fma_per_cycle=1.0), 2)) is None
 
 
 def test_a_convolution_for_winograd_is_no_part_of_a_chain():
@@ -269,7 +269,7 @@ def test_a_convolution_for_winograd_is_no_part_of_a_chain():
     b, last = stage(a, 1, 64, 64, 1, 1)
     program = blocked(constant(lang.program([x, *more, *last], [b]), "W0", "B0", "W1", "B1"))
     chain = chain_in(program)
-    assert chain is not None and choose_band(chain, Machine(HOST, 2)) is None
+    assert chain is not None and choose_band(chain, Machine(STATED, 2)) is None
 
 
 def test_a_value_that_others_read_ends_a_chain():
@@ -290,7 +290,7 @@ def test_a_result_that_is_put_in_order_is_no_chain(columns, low):
     program = constant(lang.program([x, *more, *last], [b]), "W0", "B0", "W1", "B1")
     assert chain_in(blocked(program)) is not None
     inputs = {b.name: b.name for b in program.inputs}
-    (plain,) = assign_layouts([Flow(program, inputs, {"Y1": "Y1"})], {"Y1"}, HOST)
+    (plain,) = assign_layouts([Flow(program, inputs, {"Y1": "Y1"})], {"Y1"}, STATED)
     assert chain_in(plain) is None
 
 

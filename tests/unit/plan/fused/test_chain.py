@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from native_kernel import HOST, Native
+from native_kernel import STATED, Native
 from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import run_function, verify
@@ -46,8 +46,8 @@ def attention(heads, rows, keys, features, *, mask=True, causal=False, transpose
 
 
 def chain_of(program):
-    s = gather_operands(inline_stages(Schedule(program)), HOST, ())
-    return find_chain(s.program, HOST)
+    s = gather_operands(inline_stages(Schedule(program)), STATED, ())
+    return find_chain(s.program, STATED)
 
 
 def check(program, threads, *, interpret=True, accuracy=AUTO):
@@ -58,7 +58,7 @@ def check(program, threads, *, interpret=True, accuracy=AUTO):
         for b in program.inputs
     }
     wanted = lang.evaluate(program, arrays)
-    s = default_schedule(program, Machine(HOST, threads), accuracy=accuracy)
+    s = default_schedule(program, Machine(STATED, threads), accuracy=accuracy)
     verify(s.func)
     results = [Native(s.func)(arrays)]
     if interpret:
@@ -109,7 +109,7 @@ def test_masks_and_layouts_of_keys(mask, causal, transposed):
 
 
 def test_the_rows_are_stored_by_tiles():
-    s = default_schedule(attention(4, 128, 128, 64), Machine(HOST, 2))
+    s = default_schedule(attention(4, 128, 128, 64), Machine(STATED, 2))
     stored = [line for line in str(s).splitlines() if "alloc" in line and "128, 128" in line]
     assert not stored
     assert str(s).count("parallel") == 1
@@ -133,7 +133,7 @@ def test_a_masked_row_of_nothing_stays_nan():
     program = attention(1, 4, 32, 16)
     arrays = {b.name: np.ones([e.as_int() for e in b.shape], np.float32) for b in program.inputs}
     arrays["M"][:] = -np.inf
-    out = Native(default_schedule(program, Machine(HOST, 1)).func)(arrays)["O"]
+    out = Native(default_schedule(program, Machine(STATED, 1)).func)(arrays)["O"]
     assert np.isnan(out).all()
 
 

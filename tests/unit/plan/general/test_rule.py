@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
@@ -52,7 +52,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_are_right(name, threads):
-    planned = plan_unit(CASES[name], Machine(HOST, threads))
+    planned = plan_unit(CASES[name], Machine(STATED, threads))
     assert [nest.rule for nest in planned.plan.nests] == ["general"]
     assert planned.schedule.notes == ()
     check(CASES[name], threads=threads, interpret=False)
@@ -63,14 +63,14 @@ def test_few_steps_an_element_are_left_to_other_rules():
     x = t(64, 64, 8, name="X")
     axis = lang.reduce_axis(8, "k")
     y = lang.compute((64, 64), lambda i, j: lang.sum(x[i, j, axis] * x[i, j, axis], axis=axis), name="Y")
-    rules = {nest.rule for nest in plan_unit(lang.program([x], [y]), Machine(HOST, 1)).plan.nests}
+    rules = {nest.rule for nest in plan_unit(lang.program([x], [y]), Machine(STATED, 1)).plan.nests}
     assert "general" not in rules
 
 
 def test_tiles_fit_registers():
-    planned = plan_unit(CASES["min-plus"], Machine(HOST, 1))
+    planned = plan_unit(CASES["min-plus"], Machine(STATED, 1))
     (nest,) = planned.plan.nests
     assert isinstance(nest, Nest)
-    assert nest.plan.accumulators < HOST.vector_registers
+    assert nest.plan.accumulators < STATED.vector_registers
     assert RULES["general"].forms["tiles"] is type(nest.plan)
     assert np.prod([size for _, size in nest.plan.rows]) * nest.plan.vectors == nest.plan.accumulators

@@ -1,7 +1,7 @@
 """Joined kernels: only those that are scheduled as the chain for which they were joined."""
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.fused.test_bands import block, stage
 from tests.unit.strategies.test_default import blocked, constant, t
 
@@ -16,7 +16,7 @@ from tilewright.strategies import default_schedule
 
 
 def parts_of(program):
-    found = find_band(inline_stages(Schedule(program)).program, Machine(HOST, 2))
+    found = find_band(inline_stages(Schedule(program)).program, Machine(STATED, 2))
     return found and found[1].parts
 
 
@@ -24,16 +24,16 @@ def parts_of(program):
 def test_what_fits_together_is_one_nest(size, channels, parts):
     program = block(1, (size, size), *channels)
     assert parts_of(program) == parts
-    assert fits_together(program, Machine(HOST, 2))
-    assert "band" in str(default_schedule(program, Machine(HOST, 2)))
-    assert not fits_together(program, Machine(HOST, 1))
+    assert fits_together(program, Machine(STATED, 2))
+    assert "band" in str(default_schedule(program, Machine(STATED, 2)))
+    assert not fits_together(program, Machine(STATED, 1))
 
 
 def test_a_chain_without_a_register_tile_does_not_fit(monkeypatch, caplog):
     program = block(1, (28, 28), 32, 192, 32)
     monkeypatch.setattr(chain_nests, "is_tileable", lambda *_: None)
     with caplog.at_level("INFO", "tilewright"):
-        assert not fits_together(program, Machine(HOST, 2))
+        assert not fits_together(program, Machine(STATED, 2))
     assert "stays apart" in caplog.text and "has no register tile" in caplog.text
 
 
@@ -50,4 +50,4 @@ def test_weights_that_two_links_read_are_packed_for_neither(shared):
     filtered, more = stage(product(x, v, "A"), 1, 96, 1, 3, 3, pad=1)
     out = product(filtered, v if shared else w, "Y")
     program = lang.program([x, v, *([] if shared else [w]), *more], [out])
-    assert fits_together(blocked(constant(program, "V", "W", "W1", "B1")), Machine(HOST, 2)) != shared
+    assert fits_together(blocked(constant(program, "V", "W", "W1", "B1")), Machine(STATED, 2)) != shared

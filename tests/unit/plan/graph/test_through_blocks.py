@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.strategies.test_default import blocked, check, constant, conv_program, t
 
 from tilewright import lang
@@ -19,14 +19,14 @@ from tilewright.plan.inlining import inline_stages
 from tilewright.schedule import Schedule, with_layout
 from tilewright.target import find_target
 
-LANES = HOST.lanes(F32)
+LANES = STATED.lanes(F32)
 
 
 def plain(program):
     """The program as the only one of a model: inputs and outputs are plain."""
     inputs = {b.name: b.name for b in program.inputs}
     outputs = {b.name: b.name for b in program.outputs}
-    return assign_layouts([Flow(program, inputs, outputs)], {*inputs, *outputs}, HOST)[0]
+    return assign_layouts([Flow(program, inputs, outputs)], {*inputs, *outputs}, STATED)[0]
 
 
 def through(program):
@@ -124,7 +124,7 @@ def roles(program) -> Contraction | None:
     now = inline_stages(Schedule(program)).program
     assert now is not None
     (stage,) = [each for each in now.stages if each.is_reduction]
-    return is_tileable(now, stage, HOST, packed=False)
+    return is_tileable(now, stage, STATED, packed=False)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4, 8, 16, 32, 64])
@@ -139,7 +139,7 @@ def test_an_axis_in_groups_is_of_the_weights_alone_within_a_group(groups):
     else:
         assert c is not None and c.group == (None if groups == 1 else size)
         assert "oc" in c.axes("n") and c.axes("k") == ("ic",) and c.axes("window") == ("kh", "kw")
-        assert size % (choose_tile(c, HOST).vectors * min(LANES, size)) == 0
+        assert size % (choose_tile(c, STATED).vectors * min(LANES, size)) == 0
 
 
 def test_a_plain_result_of_a_blocked_input():
@@ -197,10 +197,10 @@ def test_only_copies_are_done_in_parts():
     """A copy of all of a blocked buffer that nobody else reads."""
     program = plain(conv_program(1, 16, 32, (8, 8), (3, 3), pad=1))
     copy = program.stages[-1]
-    found = find_in_order(program, copy, HOST)
+    found = find_in_order(program, copy, STATED)
     assert found is not None and (found.source, found.channel, found.size) == ("Y_blocks", 1, LANES)
-    assert find_in_order(program, program.stages[-2], HOST) is None
+    assert find_in_order(program, program.stages[-2], STATED) is None
     unblocked = tuple(replace(b, layout=None) for b in program.temps)
-    assert find_in_order(replace(program, temps=unblocked), copy, HOST) is None
+    assert find_in_order(replace(program, temps=unblocked), copy, STATED) is None
     again = replace(copy, name="again", body=copy.body)
-    assert find_in_order(replace(program, stages=(*program.stages, again)), copy, HOST) is None
+    assert find_in_order(replace(program, stages=(*program.stages, again)), copy, STATED) is None

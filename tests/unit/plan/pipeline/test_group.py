@@ -5,7 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.native_kernel import HOST, Native
+from tests.native_kernel import STATED, Native
 from tests.random_pipelines import random_program, random_unit
 
 from tilewright import lang
@@ -52,7 +52,7 @@ def inlined(program, unit):
 @pytest.mark.parametrize("seed", range(CASES))
 def test_random_plans_are_never_refused_and_always_right(seed, monkeypatch):
     rng = Random(seed)
-    program, machine = random_program(rng), Machine(HOST, 2)
+    program, machine = random_program(rng), Machine(STATED, 2)
     x = np.random.default_rng(seed).integers(
         -9, 9, [n.as_int() for n in program.inputs[0].shape], dtype=np.int32
     )
@@ -96,7 +96,7 @@ def test_boxes_are_what_is_allocated(monkeypatch):
     program = stencils(4, 40, 24)
     g = group_of(program)
     plan = plan_of(g, ("tile", "slide", "slide"), tile=(8, 6))
-    s = built(program, unit_of(g, plan), Machine(HOST, 1), monkeypatch)
+    s = built(program, unit_of(g, plan), Machine(STATED, 1), monkeypatch)
     found = {b.name: [n.as_int() for n in b.physical_shape] for b in s.buffers().values()}
     # rows of a tile and one more for each stencil; of those that slide two rows are kept
     assert {name: found[name] for name in ("S0", "S1", "S2")} == {"S0": [11, 6], "S1": [2, 6], "S2": [2, 6]}
@@ -133,7 +133,7 @@ def test_producers_inside_of_loops_of_producers(placements, held, monkeypatch):
     g = group_of(program)
     plan = plan_of(g, placements, tile=(8, 6))
     unit = unit_of(g, plan)
-    s = built(program, unit, Machine(HOST, 1), monkeypatch)
+    s = built(program, unit, Machine(STATED, 1), monkeypatch)
     found = {b.name: [n.as_int() for n in b.physical_shape] for b in s.buffers().values()}
     assert {name: found[name] for name in held} == held
     count = {name: 4 * int(np.prod(shape)) for name, shape in found.items()}
@@ -209,7 +209,7 @@ def test_rows_that_are_read_ahead_have_memory(monkeypatch):
     g = group_of(program)
     plan = plan_of(g, ("slide", "slide"))
     assert kept_rows(g, plan) == {"b": (0, 4), "a": (0, 4)}
-    s = built(program, unit_of(g, plan), Machine(HOST, 1), monkeypatch)
+    s = built(program, unit_of(g, plan), Machine(STATED, 1), monkeypatch)
     assert not check_legal(list_function(Schedule(program).func, {}), s.func, {})
 
 
@@ -281,4 +281,4 @@ def test_what_slides_reads_tiles_row_by_row():
         unit = UnitPlan(
             Trace(()), (Nest("pipeline", "out", ("low", "high"), replace(plan, placements=places)),)
         )
-        verify(build_unit(program, unit, Machine(HOST, 1)).func)
+        verify(build_unit(program, unit, Machine(STATED, 1)).func)

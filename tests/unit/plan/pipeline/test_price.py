@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 
 from tilewright import lang
 from tilewright.cost import Machine
@@ -13,7 +13,7 @@ from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes
 from tilewright.plan.pipeline.grouping import Choice, Fuser, has_own_rule, plan_of
 from tilewright.plan.pipeline.price import STORE_CYCLES, FusionModel, Growth
 
-MACHINE = Machine(HOST, 2)
+MACHINE = Machine(STATED, 2)
 
 
 def windows_of_windows(h, w, count):
@@ -160,7 +160,7 @@ def test_products_are_part_of_sums_that_alone_read_them(made, dtype, instruction
     image = lang.placeholder((64, 80), dtype, name="image")
     program = lang.program([image], [lang.compute((64, 80), lambda y, x: made(image[y, x]), name="out")])
     found = FusionModel(graph_of(program), MACHINE).facts(0).vector_cycles - STORE_CYCLES
-    assert found == instructions / HOST.fma_per_cycle
+    assert found == instructions / STATED.fma_per_cycle
 
 
 def test_elements_apart_cost_alike_whether_borders_clamp_them_or_not():

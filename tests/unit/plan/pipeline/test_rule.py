@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.strategies.test_default import check_schedule, t
 
 from tilewright import lang
@@ -80,7 +80,7 @@ def space_of(program, plan, machine):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_are_right(name, threads):
-    planned = plan_unit(CASES[name], Machine(HOST, threads))
+    planned = plan_unit(CASES[name], Machine(STATED, threads))
     (found,) = planned.plan.nests
     assert found.rule == "pipeline"
     assert {*found.plan.placements} == {"tile"}
@@ -90,8 +90,8 @@ def test_results_are_right(name, threads):
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_plan_that_is_drawn_is_right(name):
-    program, rng, machine = CASES[name], random.Random(name), Machine(HOST, 2)
-    plan = plan_unit(program, Machine(HOST, 2)).plan
+    program, rng, machine = CASES[name], random.Random(name), Machine(STATED, 2)
+    plan = plan_unit(program, Machine(STATED, 2)).plan
     space = space_of(program, plan, machine)
     drawn = {space.sample(rng) for _ in range(4)}
     assert len(drawn) > 1
@@ -103,7 +103,7 @@ def test_every_plan_that_is_drawn_is_right(name):
 @pytest.mark.parametrize("copies", [3, 1])
 def test_channels_are_unrolled_inside_of_tiles(copies):
     """A few channels share what they read: the default unrolls them around the lanes, other plans may not."""
-    program, machine = unsharp(1029, 1040), Machine(HOST, 2)
+    program, machine = unsharp(1029, 1040), Machine(STATED, 2)
     unit = plan_unit(program, machine).plan
     (chosen,) = unit.nests
     assert chosen.plan.tile == (0, chosen.plan.tile[1], 0) and chosen.plan.tile[1] > 1
@@ -118,8 +118,8 @@ def test_channels_are_unrolled_inside_of_tiles(copies):
 
 def test_a_strip_that_no_cache_holds_is_refused():
     program = chain(2, 300, 6000)
-    plan = plan_unit(program, Machine(HOST, 2)).plan
-    space = space_of(program, plan, Machine(HOST, 2))
+    plan = plan_unit(program, Machine(STATED, 2)).plan
+    space = space_of(program, plan, Machine(STATED, 2))
     space.check(plan.nests[0].plan)
     with pytest.raises(ArtefactError, match=r"tiles of 128x\d+ take .* bytes, the second cache level has"):
         space.check(replace(plan.nests[0].plan, tile=(128, 0)))
@@ -129,8 +129,8 @@ def test_a_strip_that_no_cache_holds_is_refused():
 
 def test_what_the_root_reads_is_not_in_strips():
     program = CASES["three stages"]
-    plan = plan_unit(program, Machine(HOST, 2)).plan
-    space = space_of(program, plan, Machine(HOST, 2))
+    plan = plan_unit(program, Machine(STATED, 2)).plan
+    space = space_of(program, plan, Machine(STATED, 2))
     placements = tuple("root" if n else "tile" for n in range(len(plan.nests[0].stages)))
     with pytest.raises(ArtefactError, match="f0 is read outside of the loop where it is computed, by f1"):
         space.check(replace(plan.nests[0].plan, placements=placements))
@@ -141,7 +141,7 @@ def test_long_rows_of_a_strip_begin_at_lines(width, pitch):
     x = t(64, width, name="X")
     a = lang.compute((64, width - 2), lambda y, i: lang.exp(x[y, i] + x[y, i + 2]), name="a")
     b = lang.compute((62, width - 4), lambda y, i: a[y, i] + a[y + 2, i + 2], name="b")
-    schedule = plan_unit(lang.program([x], [b]), Machine(HOST, 2)).schedule
+    schedule = plan_unit(lang.program([x], [b]), Machine(STATED, 2)).schedule
     assert schedule.buffers()["a"].physical_shape[-1].as_int() == pitch
 
 
@@ -155,7 +155,7 @@ def test_a_stage_that_others_read_is_not_in_the_nest():
     # b is a result, and reads a, which stays at the root with it
     assert find_pipeline(program, program.stage("c")) is None
     assert find_pipeline(program, program.stage("b")) is None
-    planned = plan_unit(program, Machine(HOST, 1))
+    planned = plan_unit(program, Machine(STATED, 1))
     assert all(found.rule == "elementwise" for found in planned.plan.nests)
     check_schedule(program, planned.schedule)
 
@@ -165,9 +165,9 @@ def test_producers_that_fit_no_strip_end_one_of_their_own(monkeypatch):
     monkeypatch.setattr(nest, "STRIPS", (4,))
     monkeypatch.setattr(nest, "second_level", lambda machine: 2 * 4 * 70 * 8)
     program = chain(4, 60, 70)
-    plan = plan_unit(program, Machine(HOST, 1)).plan
+    plan = plan_unit(program, Machine(STATED, 1)).plan
     assert [(found.root, found.stages) for found in plan.nests] == [("f1", ("f0",)), ("f3", ("f2",))]
-    check_schedule(program, build_unit(program, plan, Machine(HOST, 1)))
+    check_schedule(program, build_unit(program, plan, Machine(STATED, 1)))
 
 
 def test_rows_read_across_are_no_pipeline():
@@ -180,7 +180,7 @@ def test_rows_read_across_are_no_pipeline():
 
 def test_small_pipelines_are_as_they_were(monkeypatch):
     monkeypatch.setattr(nest, "LARGE", 1.0)
-    rules = {found.rule for found in plan_unit(CASES["harris"], Machine(HOST, 2)).plan.nests}
+    rules = {found.rule for found in plan_unit(CASES["harris"], Machine(STATED, 2)).plan.nests}
     assert rules == {"elementwise"}
 
 
@@ -189,7 +189,7 @@ def test_a_refused_step_leaves_one_nest_a_stage(monkeypatch):
         raise ScheduleError("not today")
 
     monkeypatch.setattr("tilewright.plan.pipeline.rule.group_nests", lambda *given: refuse(*given[:2]))
-    planned = plan_unit(CASES["harris"], Machine(HOST, 2))
+    planned = plan_unit(CASES["harris"], Machine(STATED, 2))
     assert {found.rule for found in planned.plan.nests} == {"elementwise"}
     assert any("not today" in str(note) for note in planned.schedule.notes)
     check_schedule(CASES["harris"], planned.schedule)

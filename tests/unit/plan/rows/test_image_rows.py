@@ -1,7 +1,7 @@
 """Convolutions and pooling of plain tensors along the rows of images: tiles of rows, borders, groups."""
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.graph.test_through_blocks import plain, through
 from tests.unit.strategies.test_default import check, constant, conv_program, t
 
@@ -20,7 +20,7 @@ from tilewright.plan.contraction.register_tiling import (
 from tilewright.plan.inlining import inline_stages
 from tilewright.schedule import Schedule
 
-LANES = HOST.lanes(F32)
+LANES = STATED.lanes(F32)
 
 CASES = {
     "depthwise": ((1, 3, (9, 2 * LANES + 5), (3, 3)), {"pad": 1, "groups": 3}),
@@ -60,18 +60,18 @@ def found(program):
     s = inline_stages(Schedule(program)).program
     stage = next(stage for stage in s.stages if stage.is_reduction)
     last = s.stages[-1] if s.stages[-1] is not stage else None
-    return is_tileable(s, stage, HOST, last)
+    return is_tileable(s, stage, STATED, last)
 
 
 def test_rows_of_an_image_share_what_windows_read():
     c = found(made("depthwise"))
-    assert (row_axis(c), c.a.buffer, choose_tile(c, HOST).vectors) == ("oh", "X", 1)
-    assert 1 < choose_tile(c, HOST).rows <= BAND
+    assert (row_axis(c), c.a.buffer, choose_tile(c, STATED).vectors) == ("oh", "X", 1)
+    assert 1 < choose_tile(c, STATED).rows <= BAND
 
 
 def test_bands_from_memory_are_narrower(monkeypatch):
     monkeypatch.setattr(tiles, "last_cache", lambda target: 0)
-    assert choose_tile(found(made("depthwise")), HOST).rows <= STREAMED_BAND
+    assert choose_tile(found(made("depthwise")), STATED).rows <= STREAMED_BAND
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_bands_from_memory_are_narrower(monkeypatch):
 def test_rows_of_a_group_are_channels(case, size):
     c = found(made(case))
     assert (row_axis(c), c.rows) == ("oc", size)
-    assert size % choose_tile(c, HOST).rows == 0
+    assert size % choose_tile(c, STATED).rows == 0
 
 
 def test_taps_at_the_border_alone_are_masked():
@@ -143,5 +143,5 @@ def test_single_rows_of_many_matrices_are_rows_of_one_tile():
     y = lang.compute((40, 1, 3 * LANES), lambda b, i, j: lang.sum(x[b, i, k] * w[k, j], axis=k), name="Y")
     program = constant(lang.program([x, w], [y]), "W")
     c = found(program)
-    assert row_axis(c) == c.axes("m")[0] and choose_tile(c, HOST).rows > 1
+    assert row_axis(c) == c.axes("m")[0] and choose_tile(c, STATED).rows > 1
     check(program, threads=2)

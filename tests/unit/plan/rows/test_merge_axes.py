@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from onnx import helper
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.rows.test_reduction import used
 from tests.unit.strategies.test_default import check, t
 
@@ -47,7 +47,7 @@ def axes_of(s):
     ],
 )
 def test_axes_that_follow_one_another(shape, axes, stored, found):
-    s = merge_axes(Schedule(reduction(shape, axes, stored=stored)), HOST)
+    s = merge_axes(Schedule(reduction(shape, axes, stored=stored)), STATED)
     assert axes_of(s) == found
 
 
@@ -55,7 +55,7 @@ def test_products_keep_their_axes():
     a, b = t(9, 3, 50, name="A"), t(3, 50, 40, name="B")
     r, k = lang.reduce_axis(3, "r"), lang.reduce_axis(50, "k")
     y = lang.compute((9, 40), lambda i, j: lang.sum(a[i, r, k] * b[r, k, j], axis=(r, k)), name="Y")
-    assert axes_of(merge_axes(Schedule(lang.program([a, b], [y])), HOST)) == [3, 50]
+    assert axes_of(merge_axes(Schedule(lang.program([a, b], [y])), STATED)) == [3, 50]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -119,7 +119,7 @@ def test_the_only_row_is_reduced_in_vectors_that_threads_share(threads):
     """Its maximum was a chain of single elements, its sum one of single vectors, on one thread."""
     x = t(27040, name="X")
     program = lang.program([x], [lang.ops.softmax(x, axis=-1, name="Y")])
-    s = default_schedule(program, Machine(HOST, threads))
+    s = default_schedule(program, Machine(STATED, threads))
     lanes = [name for name in s.blocks() if name.endswith("_lanes")]
     assert len(lanes) == 2
     for name in lanes:

@@ -6,7 +6,7 @@ from random import Random
 from statistics import mean
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.test_unit import PROGRAMS
 from tests.unit.strategies.test_default import check_schedule
 
@@ -20,7 +20,7 @@ TRIALS = 400
 
 
 def task_of(name):
-    return Task(PROGRAMS[name], Machine(HOST, 2))
+    return Task(PROGRAMS[name], Machine(STATED, 2))
 
 
 @cache

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 
 from tilewright import lang
 from tilewright.cost import Machine
@@ -12,7 +12,7 @@ from tilewright.strategies.beam.features import FEATURES, algorithm_features, fe
 from tilewright.strategies.beam.network import NAMES, Network, Sample, error, new_network, predicted, train
 from tilewright.strategies.beam.state import Tiling
 
-MACHINE = Machine(HOST, 2)
+MACHINE = Machine(STATED, 2)
 LANES = 16
 
 
@@ -136,7 +136,7 @@ def test_columns_by_hand():
     # four tiles across, the last one of 8 columns: each is counted whole
     assert found["num_realizations"] == 8 * 4
     assert found["innermost_loop_extent"] == 40
-    lanes = HOST.lanes(graph_of(two_stages().program).program.buffer("a").dtype)
+    lanes = STATED.lanes(graph_of(two_stages().program).program.buffer("a").dtype)
     assert found["lane_utilization"] == 40 / (-(-40 // lanes) * lanes)
 
 

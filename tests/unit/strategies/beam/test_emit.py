@@ -1,6 +1,6 @@
 """States of plans: the default plan is one, and comes back from it."""
 
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.pipeline.test_rule import harris
 
 from tilewright import lang
@@ -9,7 +9,7 @@ from tilewright.plan import graph_of
 from tilewright.strategies import Task
 from tilewright.strategies.beam.emit import from_plan, to_plan
 
-MACHINE = Machine(HOST, 2)
+MACHINE = Machine(STATED, 2)
 
 
 def test_the_default_plan_is_a_state():

@@ -4,7 +4,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.random_pipelines import random_program
 from tests.unit.plan.pipeline.test_rule import harris
 
@@ -19,7 +19,7 @@ from tilewright.strategies.beam.neighbours import neighbours
 from tilewright.strategies.beam.search import BeamSearch, Pricer, Settings
 from tilewright.strategies.beam.state import Tiling, start
 
-MACHINE = Machine(HOST, 2)
+MACHINE = Machine(STATED, 2)
 
 
 @pytest.mark.parametrize("seed", range(16))

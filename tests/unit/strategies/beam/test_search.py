@@ -5,7 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.native_kernel import HOST, Native
+from tests.native_kernel import STATED, Native
 from tests.random_pipelines import random_program
 from tests.unit.plan.pipeline.test_rule import harris
 
@@ -26,7 +26,7 @@ from tilewright.strategies.beam.state import GpuTiling, changed, group_of, kerne
 from tilewright.strategies.beam.strategy import BeamStrategy
 from tilewright.support import InputError
 
-MACHINE = Machine(HOST, 2)
+MACHINE = Machine(STATED, 2)
 SMALL = Settings(beam=4, passes=2)
 
 

@@ -5,7 +5,7 @@ from itertools import count
 from random import Random
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.pipeline.test_rule import harris
 
 from tilewright.cost import Machine
@@ -14,7 +14,7 @@ from tilewright.strategies.beam.search import Settings
 from tilewright.strategies.beam.strategy import MEASURED, BeamStrategy
 from tilewright.strategies.beam.weights import fresh, gain_errors
 
-TASK = Task(harris(300, 400), Machine(HOST, 2))
+TASK = Task(harris(300, 400), Machine(STATED, 2))
 STRATEGY = BeamStrategy(settings=Settings(beam=4, passes=2), samples=4, batches=3, trained=False)
 
 
@@ -55,7 +55,7 @@ def test_the_default_plan_is_priced_like_others():
 
 def test_other_plans_must_promise_more_than_the_model_is_off():
     """A network that was not trained says what the machine's coefficients say, but has another error."""
-    errors = gain_errors(HOST)
+    errors = gain_errors(STATED)
     price = {
         network: BeamStrategy(network=network, trained=False).start(TASK, History(), Random(0)).propose(1)[0]
         for network in (None, fresh())

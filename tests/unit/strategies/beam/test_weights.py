@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 
 from tilewright.strategies.beam.network import NAMES
 from tilewright.strategies.beam.weights import (
@@ -62,8 +62,8 @@ def test_other_files_are_refused(text, message):
 
 
 def test_the_networks_of_the_package_can_be_read():
-    network = shipped(HOST)
-    if HOST.llvm_triple.startswith("x86_64"):
+    network = shipped(STATED)
+    if STATED.llvm_triple.startswith("x86_64"):
         assert network is not None
         assert network.weights["o0"].any()
     else:

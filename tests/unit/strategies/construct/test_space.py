@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.test_unit import PROGRAMS, product
 
 from tilewright.cost import Machine
@@ -20,7 +20,7 @@ SMALL = (Level("l2", 6144, 16, 14), Level("l1", 3072, 32, 5))
 NAMES = ("product", "product with weights", "convolution", "general", "min-plus")
 
 
-def constructions(program, threads=1, target=HOST):
+def constructions(program, threads=1, target=STATED):
     """The construction of each nest that has one."""
     machine = Machine(target, threads)
     plan = plan_unit(program, Machine(target, threads)).plan
@@ -80,7 +80,7 @@ def test_a_level_that_holds_nothing_leaves_nothing_to_construct():
 @pytest.mark.parametrize("name", ["construct", "construct-tree", "construct-paper"])
 @pytest.mark.parametrize("sizes", [(0, 5, 3), (5, 0, 3), (4, 5, 0)])
 def test_a_nest_without_iterations_leaves_nothing_to_construct(sizes, name):
-    task = Task(product(*sizes), Machine(HOST, 1))
+    task = Task(product(*sizes), Machine(STATED, 1))
     assert STRATEGIES[name].start(task, History(), Random(0)).propose(2)[0].plan == task.default().plan
 
 

@@ -6,7 +6,7 @@ import sys
 from random import Random
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.test_unit import PROGRAMS
 from tests.unit.strategies.test_default import check_schedule
 
@@ -16,7 +16,7 @@ from tilewright.strategies import STRATEGIES, Candidate, History, Task, Trial, b
 
 
 def candidates(name, count, seed=0, threads=2):
-    task = Task(PROGRAMS[name], Machine(HOST, threads))
+    task = Task(PROGRAMS[name], Machine(STATED, threads))
     return task, STRATEGIES["construct"].start(task, History(), Random(seed)).propose(count)
 
 
@@ -24,7 +24,7 @@ def candidates(name, count, seed=0, threads=2):
 def test_candidates_are_distinct_of_their_space_and_right(name):
     task, found = candidates(name, 5)
     assert len({candidate.plan for candidate in found}) == len(found) == 5
-    assert found[0].plan == plan_unit(task.program, Machine(HOST, 2)).plan
+    assert found[0].plan == plan_unit(task.program, Machine(STATED, 2)).plan
     for candidate in found[1:]:
         # carried out only where each plan is one of its space
         check_schedule(task.program, candidate.schedule(task))
@@ -53,7 +53,7 @@ def test_one_seed_one_plan_in_every_process():
 
 
 def test_what_was_proposed_is_not_proposed_again():
-    task = Task(PROGRAMS["general"], Machine(HOST, 2))
+    task = Task(PROGRAMS["general"], Machine(STATED, 2))
     search = STRATEGIES["construct"].start(task, History(), Random(0))
     first, second = search.propose(4), search.propose(4)
     assert len(first) == len(second) == 4
@@ -67,7 +67,7 @@ def test_the_model_chooses_among_them():
 
 
 def test_what_was_measured_is_gone_on_from():
-    task = Task(PROGRAMS["general"], Machine(HOST, 2))
+    task = Task(PROGRAMS["general"], Machine(STATED, 2))
     search = STRATEGIES["construct"].start(task, History(), Random(0))
     seen = []
     best = None

@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.unit.plan.test_unit import PROGRAMS
 from tests.unit.strategies.joint.test_templates import assert_right, free_of
 
@@ -23,7 +23,7 @@ SMALL = JointSettings(joint=12, loops=8, batch=16, episode=16, measured=4)
 
 def task_of(name, *, free=True):
     program = PROGRAMS[name]
-    return Task(program, Machine(HOST, 1), free=free_of(program) if free else frozenset())
+    return Task(program, Machine(STATED, 1), free=free_of(program) if free else frozenset())
 
 
 def winograd_convolution():
@@ -110,7 +110,7 @@ def test_a_program_without_an_operator_has_its_loops_tuned():
 
 def test_other_algorithms_are_a_choice():
     """A convolution by Winograd's method: the direct one is tried under the layouts that there are."""
-    task = Task(parse_program(print_program(winograd_convolution())), Machine(HOST, 1))
+    task = Task(parse_program(print_program(winograd_convolution())), Machine(STATED, 1))
     assert "winograd" in {step.primitive for step in task.default().plan.rewrites.steps}
     _, found = run(task, 10)
     direct = [c for c in found if "winograd" not in {step.primitive for step in c.plan.rewrites.steps}]

@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.native_kernel import HOST, Native
+from tests.native_kernel import STATED, Native
 from tests.unit.plan.test_unit import PROGRAMS
 
 from tilewright import lang
@@ -28,7 +28,7 @@ def free_of(program):
 
 
 def space_of(program, levels=1):
-    return layout_space(program, find_operator(program), free_of(program), HOST, levels)
+    return layout_space(program, find_operator(program), free_of(program), STATED, levels)
 
 
 def point_of(space, **values):
@@ -144,7 +144,7 @@ def test_overlapping_tiles_of_the_paper(stride, dilation):
 @pytest.mark.parametrize("name", ["convolution", "strided convolution", "product", "product with weights"])
 def test_random_layouts_with_their_default_plans_are_right(name):
     program, rng = PROGRAMS[name], Random(5)
-    space, task = space_of(program, 2), Task(program, Machine(HOST, 1), free=free_of(program))
+    space, task = space_of(program, 2), Task(program, Machine(STATED, 1), free=free_of(program))
     assert prod(len(f.options) for f in space.factors) > 1000
     points = fixed_points(space) + [tuple(f.pick(rng.random()) for f in space.factors) for _ in range(4)]
     for point in points:
@@ -156,17 +156,17 @@ def test_random_layouts_with_their_default_plans_are_right(name):
 def test_weights_in_wider_blocks_than_groups_have_a_plan():
     """Groups of 16 channels and weights in blocks of 32: no register tile, but loops that are right."""
     program = conv(groups=4, channels=64)
-    lanes = HOST.lanes(F32)
+    lanes = STATED.lanes(F32)
     blocks = Step("layout_place", ("W", (f"d0//{2 * lanes}", "d1", "d2", "d3", f"d0%{2 * lanes}")))
     last = Step("layout_place", ("conv", ("d0", "d2", "d3", "d1")))
-    task = Task(program, Machine(HOST, 1), free=free_of(program))
+    task = Task(program, Machine(STATED, 1), free=free_of(program))
     made = loop_space(task, (last, Step("layout_adopt", ("conv",)), blocks))
     assert_right(program, Schedule(program).replay(made.base.rewrites))
 
 
 def test_only_what_is_free_is_laid_out():
     program = PROGRAMS["convolution"]
-    space = layout_space(program, find_operator(program), frozenset(), HOST)
+    space = layout_space(program, find_operator(program), frozenset(), STATED)
     names = {step.args[0] for point in fixed_points(space) for step in space.steps(point)}
     assert names <= {"X_pad", "W"}
     assert not any(f.name in ("result", "channel") for f in space.factors)
@@ -185,7 +185,7 @@ def test_phases_of_transposed_convolutions_have_data_and_weights_to_lay_out():
     assert op is not None and op.windowed
     space = space_of(program)
     for point in fixed_points(space):
-        task = Task(program, Machine(HOST, 1), free=free_of(program))
+        task = Task(program, Machine(STATED, 1), free=free_of(program))
         loops = loop_space(task, space.steps(point))
         assert_right(program, Schedule(program).replay(loops.base.rewrites))
 
@@ -198,7 +198,7 @@ def test_results_computed_in_blocks_to_be_put_in_order_need_not_be():
     space = space_of(through)
     steps = space.steps(point_of(space, result=1, space2=1, space3=1, channel=8))
     assert Step("layout_place", (f"{output.name}_blocks", ())) in steps
-    task = Task(through, Machine(HOST, 1), free=free_of(through))
+    task = Task(through, Machine(STATED, 1), free=free_of(through))
     loops = loop_space(task, steps)
     assert_right(through, Schedule(through).replay(loops.base.rewrites))
 
@@ -209,7 +209,7 @@ def test_a_padding_stage_converts():
     space = space_of(program)
     steps = space.steps(point_of(space, data=1, data_channel=16))
     assert steps == (Step("layout_place", ("X_pad", ("d0", "d1//16", "d2", "d3", "d1%16"))),)
-    loops = loop_space(Task(program, Machine(HOST, 1), free=free_of(program)), steps)
+    loops = loop_space(Task(program, Machine(STATED, 1), free=free_of(program)), steps)
     assert [nest.root for nest in loops.base.nests] == ["X_pad", "Y"]
     assert_right(program, Schedule(program).replay(loops.base.rewrites))
 

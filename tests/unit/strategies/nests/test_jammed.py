@@ -1,6 +1,7 @@
 """Recurrences of neighbouring iterations side by side: in any order, since their loop is free."""
 
 import pytest
+from tests.native_kernel import STATED
 
 from tilewright.cost import Machine
 from tilewright.frontend.nests.python import read_python
@@ -8,7 +9,6 @@ from tilewright.ir import For, function_at, locate, print_function, verify
 from tilewright.poly import check_legal, infer_kinds, loop_facts
 from tilewright.strategies import schedule_nest
 from tilewright.strategies.nests.jammed import SIDE_BY_SIDE, jam_recurrences
-from tilewright.target import detect
 
 HEAD = "def f(x: f64[N, N], y: f64[N, N], z: f64[N, N], n: f64):\n"
 
@@ -83,6 +83,6 @@ def test_nests_in_the_order_of_their_text_have_them():
                 y[i, j] = (x[i - 1, j] + x[i + 1, j] - y[i, j - 1]) / n
 """
     func = function_at(read_python(HEAD + text), {"N": 300})
-    made = schedule_nest(func, Machine(detect(), 2))
+    made = schedule_nest(func, Machine(STATED, 2))
     assert "in the order in which it is written" in made.notes
     assert print_function(made.func).count(f"unroll({SIDE_BY_SIDE})") == 2

@@ -1,6 +1,7 @@
 """Neighbouring loops as one: iterations of one meet equal ones of the other alone, and share data."""
 
 import pytest
+from tests.native_kernel import STATED
 
 from tilewright.cost import Machine
 from tilewright.frontend.nests import scop
@@ -9,7 +10,6 @@ from tilewright.ir import Alloc, For, function_at, locate, verify
 from tilewright.poly import check_legal, infer_kinds, loop_facts
 from tilewright.strategies import schedule_nest
 from tilewright.strategies.nests.joined import join_loops
-from tilewright.target import detect
 from unit.frontend.nests.polybench import KERNELS
 
 HEAD = "def f(x: f64[N], y: f64[N], z: f64[N], A: f64[N, N], B: f64[N, N]):\n"
@@ -77,7 +77,7 @@ def test_what_passes_at_equal_iterations_inside_of_a_loop_over_time():
 
 def test_recurrences_of_deriche_share_rows_and_are_in_registers():
     func = function_at(scop(KERNELS["deriche"]).func, {"W": 300, "H": 200})
-    made = schedule_nest(func, Machine(detect(), 2)).func
+    made = schedule_nest(func, Machine(STATED, 2)).func
     (loop,) = (p.node for p in locate(made.body, For) if p.node.kind.name == "parallel")
     inside = [p.node.buffer for p in locate(loop, Alloc)]
     assert len(inside) == 7 and {b.scope for b in inside} == {"register"}

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from tests.native_kernel import STATED
 
 from tilewright.cost import Machine
 from tilewright.frontend.nests import scop
 from tilewright.ir import For, function_at, locate, run_function, verify
 from tilewright.strategies import RULE, NestPlan, schedule_nest
 from tilewright.support import ArtefactError
-from tilewright.target import detect
 from unit.frontend.nests.polybench import KERNELS, arguments, run_python
 
 LOOPS = {"seidel_2d": 3, "floyd_warshall": 2, "cholesky": 3, "trisolv": 2, "jacobi_1d": 2}
@@ -21,7 +21,7 @@ def test_nests_run_in_the_tiles_of_a_plan(name, tiles):
     func = scop(KERNELS[name]).func
     arrays, values = arguments(func, {"N": 19, "T": 3}, seed=3)
     func = function_at(func, values)
-    made = schedule_nest(func, Machine(detect(), 2), NestPlan(tiles))
+    made = schedule_nest(func, Machine(STATED, 2), NestPlan(tiles))
     verify(made.func)
     said = "in tiles of " + " x ".join(map(str, tiles)) if tiles else "in the order in which it is written"
     assert made.notes[-1] == said
@@ -36,7 +36,7 @@ def test_each_loop_has_a_size_of_its_own():
     func = function_at(scop(KERNELS["jacobi_1d"]).func, {"N": 400, "T": 64})
     extents = []
     for tiles in ((8, 32), (32, 8)):
-        made = schedule_nest(func, Machine(detect(), 1), NestPlan(tiles)).func
+        made = schedule_nest(func, Machine(STATED, 1), NestPlan(tiles)).func
         extents.append({place.node.extent.as_int() for place in locate(made.body, For) if not place.loops})
     # time is skewed: tiles of the first loop are along it alone
     assert extents == [{64 // 8}, {64 // 32}]

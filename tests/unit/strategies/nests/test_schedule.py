@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.native_kernel import STATED
 
 from tilewright.build import build
 from tilewright.cost import Machine
@@ -11,7 +12,6 @@ from tilewright.ir import Alloc, Block, For, function_at, locate, run_function, 
 from tilewright.runtime import aligned_copy
 from tilewright.strategies.nests import NestPlan, ordered, schedule_nest
 from tilewright.support import ResourceError
-from tilewright.target import detect
 from unit.frontend.nests.polybench import KERNELS, arguments, run_python
 
 LIFTED = {
@@ -30,7 +30,7 @@ def test_scheduled_nests_compute_what_python_does(name):
     arrays, values = arguments(func, SIZES, seed=3)
     if name == "durbin":
         arrays["r"] *= 0.02  # errors would grow without bound
-    made = schedule_nest(function_at(func, values), Machine(detect(), 2))
+    made = schedule_nest(function_at(func, values), Machine(STATED, 2))
     verify(made.func)
     assert ("lifted to a program" in made.notes) == (name in LIFTED)
     assert [b.name for b in made.func.buffers] == [b.name for b in func.buffers]
@@ -47,7 +47,7 @@ def test_what_runs_at_once_does_not_race(name, monkeypatch):
     monkeypatch.setattr("tilewright.strategies.nests.ordered.STATEMENT_CYCLES", 1e9)
     func = scop(KERNELS[name]).func
     arrays, values = arguments(func, {"N": 9, "H": 10}, seed=4)
-    made = schedule_nest(function_at(func, values), Machine(detect(), 2)).func
+    made = schedule_nest(function_at(func, values), Machine(STATED, 2)).func
     assert "parallel" in {f.kind.name for f in _loops(made.body)} or name in LIFTED
     want = run_python(KERNELS[name], arrays, values)
     interpreted = run_function(made, {n: a.copy() for n, a in arrays.items()}, {})
@@ -65,7 +65,7 @@ def test_a_nest_of_which_nothing_can_be_known_runs_as_it_is_written(monkeypatch)
 
     monkeypatch.setattr(ordered, "loop_facts", too_many)
     func = function_at(scop(KERNELS["seidel_2d"]).func, {"N": 12, "T": 2})
-    made = schedule_nest(func, Machine(detect(), 2))
+    made = schedule_nest(func, Machine(STATED, 2))
     assert made.func == func
     assert (
         "nothing known of loops: the dependences are too many: isl gave up after 10 operations" in made.notes
@@ -75,7 +75,7 @@ def test_a_nest_of_which_nothing_can_be_known_runs_as_it_is_written(monkeypatch)
 def test_loads_that_go_back_are_in_lanes():
     """Durbin reads y and r backwards; what is stored goes forward."""
     func = function_at(scop(KERNELS["durbin"]).func, {"N": 100})
-    made = schedule_nest(func, Machine(detect(), 1)).func
+    made = schedule_nest(func, Machine(STATED, 1)).func
     loops = [f for f in _loops(made.body) if f.kind.name == "vector"]
     lanes = {name for f in loops for b in locate(f, Block) for name, _ in b.node.writes}
     assert {"z", "y"} <= lanes and any(name.startswith("s_lanes") for name in lanes)
@@ -95,7 +95,7 @@ def test_loads_that_go_back_are_in_lanes():
 def test_values_that_pass_from_one_iteration_to_the_next_are_in_memory(body, scope):
     text = f"def f(x: f64[N], y: f64[N], k: i32[N]):\n    for i in range(N):\n        {body}\n"
     func = function_at(read_python(text), {"N": 9})
-    made = schedule_nest(func, Machine(detect(), 1)).func
+    made = schedule_nest(func, Machine(STATED, 1)).func
     assert {p.node.buffer.scope for p in locate(made.body, Alloc) if p.node.buffer.name == "t"} <= {scope}
     x = np.array([1.25, 0.5, 1.5, 0.75, 0.875, 1.125, 0.25, 1.0, 2.0])
     arrays = {"x": x, "y": np.zeros(9), "k": np.array([0, 2, 0, 0, 3, 0, 1, 0, 0], np.int32)}
@@ -116,7 +116,7 @@ def f(A: {dtype}[N, M], S: {dtype}[N], R: {dtype}[N], Q: {dtype}[N]):
             Q[i] = max(Q[i], A[i, j])
 """
     func = function_at(read_python(text), {"N": 8, "M": 37})
-    made = schedule_nest(func, Machine(detect(), 1), NestPlan((8, 8))).func
+    made = schedule_nest(func, Machine(STATED, 1), NestPlan((8, 8))).func
     verify(made)
     A = np.arange(8 * 37).reshape(8, 37) % 19
     arrays = {"A": A.astype(func.buffer("A").dtype.numpy)}

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.native_kernel import STATED
 
 from tilewright.build import build
 from tilewright.cost import Machine
@@ -11,7 +12,7 @@ from tilewright.runtime import aligned_copy
 from tilewright.strategies import schedule_nest
 from tilewright.strategies.nests.streams import AHEAD, streams_asked_ahead
 from tilewright.support import assert_close
-from tilewright.target import detect, find_target
+from tilewright.target import find_target
 
 WIDE = find_target("x86_avx512")
 LARGE = (WIDE.level("l2").size or 0) // 8 + 1  # f64 that do not fit
@@ -70,7 +71,7 @@ def test_loops_of_known_lengths_are_left_to_the_hardware():
 
 def test_results_stay():
     """Near the end of an array, what is asked for lies beyond it."""
-    n, target = 50, detect()
+    n, target = 50, STATED
     elements = (target.level("l2").size or 0) // 8 + 1
     func = product(INNER["rows"][0], n, elements)
     made = streams_asked_ahead(schedule_nest(func, Machine(target, 1)).func, target)

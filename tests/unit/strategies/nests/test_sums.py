@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.native_kernel import STATED
 
 from tilewright.build import build
 from tilewright.cost import Machine
@@ -11,9 +12,8 @@ from tilewright.runtime import aligned_copy
 from tilewright.strategies.nests.ordered import ordered_nest
 from tilewright.strategies.nests.sums import sum_in_lanes
 from tilewright.support import assert_close
-from tilewright.target import detect
 
-TARGET = detect()
+TARGET = STATED
 LANES = TARGET.preferred_vector_bits // 64
 
 

@@ -4,7 +4,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.native_kernel import HOST
+from tests.native_kernel import STATED
 from tests.random_pipelines import random_program
 from tests.unit.plan.pipeline.test_rule import harris
 
@@ -34,7 +34,7 @@ from tilewright.strategies.polyhedral import trees
 from tilewright.strategies.polyhedral.strategy import PolyhedralSearch
 from tilewright.strategies.polyhedral.trees import tree_candidates
 
-MACHINE = Machine(HOST, 2)
+MACHINE = Machine(STATED, 2)
 
 
 def chain(count, h=600, w=800, dtype="f32"):
