@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Protocol, overload
 
 from tilewright.build import Array, UnitKernel, device_of
@@ -23,11 +24,11 @@ from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.model import CompiledModel
-from tilewright.driver.open_kernels import Compiler
+from tilewright.driver.open_plan import Compiler
+from tilewright.driver.open_sizes import GivenSizes, read_sizes
 from tilewright.driver.plans import ModelPlan, given_plan, graph_key, unit_key
 from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
-from tilewright.driver.size_ranges import NamedRanges, checked_ranges
 from tilewright.driver.units import Precision, Unit
 from tilewright.frontend import Shapes, Source, checked_constants, checked_shapes, import_onnx, read_onnx
 from tilewright.graph import Graph, Limits
@@ -77,7 +78,8 @@ def compile_model(
 def compile_model(
     model: Source,
     *,
-    dynamic: NamedRanges,
+    dynamic: GivenSizes,
+    same: Mapping[str, str] = ...,
     target: str | TargetBase = ...,
     threads: int | None = ...,
     shapes: Shapes | None = ...,
@@ -115,7 +117,8 @@ def compile_model(
     target: str | TargetBase = "cpu",
     threads: int | None = None,
     shapes: Shapes | None = None,
-    dynamic: NamedRanges | None = None,
+    dynamic: GivenSizes | None = None,
+    same: Mapping[str, str] = MappingProxyType({}),
     constants: Mapping[str, Array] | None = None,
     precision: Precision | str = "f32",
     accuracy: str | float = "auto",
@@ -136,7 +139,9 @@ def compile_model(
     ``threads`` is how many threads a run uses (default: the settings, else one a CPU). ``shapes``
     settles sizes that the model leaves open: an input's name with its shape, or the name of an unknown
     size with its value. ``dynamic`` leaves others open: the name of an unknown size with its least and its
-    largest value (1 to 4096 of those that the file names and nobody mentions: ``{}`` leaves all open); the
+    largest value (1 to 4096 of those that the file names and nobody mentions: ``{}`` leaves all open), with a
+    step as well (``(32, 1280, 32)``), or as an expression of others (``"past + seq"``); ``same`` says of one
+    that it is another (``{"batch_of_mask": "batch"}``). The
     result is a :class:`DynamicModel`, which takes them from its arrays. ``constants``
     fixes inputs whose elements must be known when compiling.
     ``precision`` is that of what f32 models store between kernels and multiply: ``bf16`` halves the memory
@@ -197,8 +202,8 @@ def compile_model(
         read = read_onnx(model, limits=_limits(memory))
         pool = pool_for(options, count, wait_policy)
         compiler = Compiler(machine, choices, wanted, options, pool, memory, checks)
-        ranges = checked_ranges(dynamic, read, sizes)
-        return DynamicModel(read, ranges, sizes, fixed, compiler, progress)
+        open_sizes = read_sizes(dynamic, same, read, sizes, fixed)
+        return DynamicModel(read, open_sizes, sizes, fixed, compiler, progress)
     clock = _Clock()
     build: _Builder
     if isinstance(machine, GpuTarget):

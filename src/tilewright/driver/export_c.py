@@ -282,22 +282,14 @@ def _place(ref: BufferRef, constants: Sequence[tuple[int, int]]) -> str:
     offset = ref.offset
     if constants and ref.kind == CONSTANT:
         offset += constants[ref.index][0]
-    return f"{{{ref.kind}, {ref.index}, {offset}}}"
+    return f"{{{ref.kind}, {ref.index}, {{-1, {offset}}}}}"
 
 
 def _check(check: RangeCheck) -> str:
     kind = np.dtype(check.dtype)
-    numbers = [
-        check.stride,
-        check.low,
-        check.high,
-        kind.itemsize,
-        int(kind.kind == "i"),
-    ]
-    count = f"{{-1, {_number(check.count)}}}"
-    return (
-        f"{{{_place(check.place, ())}, {_number(check.step)}, {count}, {', '.join(map(_number, numbers))}}}"
-    )
+    low, high, count = (f"{{-1, {_number(n)}}}" for n in (check.low, check.high, check.count))
+    numbers = f"{_number(check.stride)}, {low}, {high}, {kind.itemsize}, {int(kind.kind == 'i')}"
+    return f"{{{_place(check.place, ())}, {_number(check.step)}, {count}, {numbers}}}"
 
 
 def _copy(pair: tuple[BufferRef, BufferRef]) -> str:

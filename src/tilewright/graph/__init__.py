@@ -9,7 +9,7 @@ from tilewright.graph.evaluate import evaluate_graph
 from tilewright.graph.fusion import FusionOptions, fuse
 from tilewright.graph.groups import Group, Partition
 from tilewright.graph.infer import Limits, typed_graph
-from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory
+from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory, plan_slots
 from tilewright.graph.model import Array, Attribute, Dim, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.ops.common import NARROW_INTEGERS
 from tilewright.graph.parts import decomposed_operators
@@ -89,6 +89,7 @@ __all__ = [
     "nodes_program",
     "ops",
     "plan_memory",
+    "plan_slots",
     "type_of",
     "typed_graph",
 ]

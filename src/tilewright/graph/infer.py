@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TypeAlias
 
 import numpy as np
 
 from tilewright.graph.alike import Key, node_key
+from tilewright.graph.fold_sizes import folded, run_time_node, sizes_node
 from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.operand import literal, placeholder
 from tilewright.graph.parts import is_decomposed, taken_apart
@@ -32,7 +34,9 @@ from tilewright.graph.registry import (
 )
 from tilewright.graph.rewrite import topological, without_dead_code
 from tilewright.graph.sequences import on_sequences, resolve
+from tilewright.graph.size_values import is_sized
 from tilewright.graph.unroll import MAX_NODES, MAX_STEPS, VERSION, instance, stacked, taken
+from tilewright.ir import OpenSignError, RelationError, is_open
 from tilewright.support import InternalError, ModelError, NodeLocation, UnsupportedOperatorError, quoted
 
 
@@ -76,6 +80,9 @@ def typed_graph(
     for value in outputs:
         if value in walk.sequences:
             raise UnsupportedOperatorError(f"the model's output {quoted(value)} is a sequence of tensors")
+    for value in outputs:
+        if is_sized(walk.constants.get(value)):
+            walk.give(value)
     if walk.undetermined:
         raise UndeterminedError(walk.refused, tuple(walk.undetermined))
     if walk.refused:
@@ -136,6 +143,11 @@ class _Inference:
         for node in topological(nodes, known):
             self.visit(node)
 
+    def give(self, value: str) -> None:
+        """Have a kernel make an output of the model that holds sizes of a run."""
+        array = self.constants.pop(value)
+        self.visit(sizes_node(array, self.types[value].dtype, value))
+
     def visit(self, node: Node) -> None:
         """Take one node in: evaluate it, type it, or note why it cannot be compiled."""
         reason = self.unreadable.get(node.origin)
@@ -166,6 +178,10 @@ class _Inference:
         context = context_of(node, self.types, self.constants, self.limits.tensor_bytes)
         try:
             decomposed = taken_apart(context)
+        except (OpenSignError, RelationError) as error:
+            if error.where is None:
+                error.where = node.location
+            raise
         except UnsupportedOperatorError as error:
             self._refuse_for(node, error)
             return
@@ -184,6 +200,11 @@ class _Inference:
             return
         try:
             self._run(node, entry, context)
+        except (OpenSignError, RelationError) as error:
+            # not a refusal yet: there may be plans for parts of the range, and sizes that are equal
+            if error.where is None:
+                error.where = node.location
+            raise
         except UnsupportedOperatorError as error:
             self._refuse_for(node, error)
 
@@ -357,6 +378,21 @@ class _Inference:
                 self.sequences[output] = tuple(made[k] for made in series)
 
     def _run(self, node: Node, entry: Operator, context: Context) -> None:
+        sized = [at for at, value in enumerate(context.values) if is_sized(value)]
+        if sized and entry.evaluate is None:
+            made = folded(context, entry)
+            if made is not None:
+                self._settle(node, [array for array, _ in made], [dtype for _, dtype in made])
+                return
+        if sized and (instead := run_time_node(node, context)) is not None:
+            self.visit(instead)
+            return
+        for at in sized:
+            if at not in entry.static and (many := context.values[at]) is not None and many.size != 1:
+                inputs = [*node.inputs]
+                inputs[at] = self._as_data(inputs[at])
+                self.visit(replace(node, inputs=tuple(inputs)))
+                return
         if entry.evaluate is not None:
             bounded = replace(
                 context, max_bytes=min(context.max_bytes, self.limits.folded_bytes - self.folded)
@@ -374,7 +410,7 @@ class _Inference:
         operands = [
             None
             if type_ is None
-            else literal(value)
+            else literal(value, type_.dtype)
             if value is not None and value.size == 1
             else placeholder(type_, f"x{at}")
             for at, (type_, value) in enumerate(zip(context.types, context.values, strict=True))
@@ -388,8 +424,9 @@ class _Inference:
         size = sum(made.type.nbytes for _, made in wanted)
         if _stays_quantised(node, context):
             size = self.limits.folded_bytes + 1
-        affordable = entry.kind is Kind.VIEW or self.folded + size <= self.limits.folded_bytes
-        if affordable and all(value in self.constants for value in node.used_inputs):
+        fixed = not sized and not any(map(is_open, (n for _, made in wanted for n in made.type.sizes)))
+        fixed = fixed and all(value in self.constants for value in node.used_inputs)
+        if fixed and (entry.kind is Kind.VIEW or self.folded + size <= self.limits.folded_bytes):
             if entry.kind is Kind.VIEW:
                 array = self.constants[node.inputs[0]]
                 self._settle(node, [array.reshape(results[0].shape)])
@@ -428,11 +465,18 @@ class _Inference:
                 self.types[value] = TensorType(made.type.dtype, (repeat.count, *made.type.shape))
         self.nodes.append(node)
 
-    def _settle(self, node: Node, arrays: Sequence[Array | None]) -> None:
-        for value, array in zip(node.outputs, arrays, strict=False):
+    def _as_data(self, value: str) -> str:
+        """The tensor that holds what a value does, sizes of a run: a kernel makes it."""
+        name = f"{value}/sizes"
+        if name not in self.types:
+            self.visit(sizes_node(self.constants[value], self.types[value].dtype, name))
+        return name
+
+    def _settle(self, node: Node, arrays: Sequence[Array | None], dtypes: Sequence[str | None] = ()) -> None:
+        for value, array, dtype in zip_longest(node.outputs, arrays, dtypes):
             if value and array is not None:
                 self.constants[value] = array
-                self.types[value] = type_of(array)
+                self.types[value] = type_of(array) if dtype is None else TensorType(dtype, array.shape)
                 # A view of a constant takes no memory of its own.
                 self.folded += array.nbytes if array.base is None else 0
 

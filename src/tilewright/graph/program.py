@@ -247,7 +247,7 @@ class _Builder:
         if value not in self.operands:
             array = self.constants.get(value)
             if array is not None and array.size == 1:
-                self.operands[value] = literal(array)
+                self.operands[value] = literal(array, self.types[value].dtype)
             else:
                 self.operands[value] = self._given(value, self.types[value])
         return self.operands[value]

@@ -39,12 +39,17 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A symbolic size: an integer in ``[lo, hi]``, a multiple of ``multiple_of``, checked at entry."""
+    """A symbolic size: an integer in ``[lo, hi]``, a multiple of ``multiple_of``, checked at entry.
+
+    A size that is a product of others says of which, ``factors``: indices stay linear in it. Its name says
+    the same, so that equal products are equal sizes.
+    """
 
     name: str
     lo: int = 1
     hi: int = 1 << 31
     multiple_of: int = 1
+    factors: tuple[Atom, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def key(self) -> Key:

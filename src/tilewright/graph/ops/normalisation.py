@@ -13,6 +13,7 @@ from tilewright.graph.ops.common import (
     linear_index,
     number,
     read,
+    reciprocal,
     size_of,
     split_index,
     stem,
@@ -97,7 +98,7 @@ def hardmax(ctx: Context, x: Operand) -> Operand:
 def moments(ctx: Context, x: Operand, axes: Sequence[int], epsilon: float) -> tuple[Operand, Operand]:
     """The mean and 1 / sqrt(variance + epsilon) along `axes`, sizes of one left there. Two passes over x."""
     count, name = size_of([x.shape[axis] for axis in axes]), stem(ctx)
-    factor = number(1.0 / max(count, 1), x.dtype)
+    factor = reciprocal(count, x.dtype)
     total = reduce_over(ctx, x, axes, lang.sum, name=f"{name}_sum")
     mean = compute(total.shape, lambda *i: total[i] * factor, name=f"{name}_mean")
     centred = compute(x.shape, lambda *i: x[i] - mean[_row(i, axes)], name=f"{name}_centred")
@@ -153,7 +154,7 @@ def rms_normalization(ctx: Context, x: Operand, scale: Operand) -> Operand:
     axes = range(ctx.axis("axis", rank, -1), rank)
     wider = convert_tensor(ctx, x, inner)
     squares = reduce_over(ctx, wider, axes, lang.sum, lambda a: a * a, name=f"{stem(ctx)}_squares")
-    factor = number(1.0 / max(size_of([x.shape[axis] for axis in axes]), 1), inner)
+    factor = reciprocal(size_of([x.shape[axis] for axis in axes]), inner)
     epsilon = number(ctx.real("epsilon", 1e-5), inner)
 
     def of(*i: Ix) -> Scalar:
@@ -214,7 +215,7 @@ def mean_variance_normalization(ctx: Context, x: Operand) -> Operand:
     """(x - mean) / (deviation + 1e-9) over `axes`."""
     axes = [ctx.normal_axis(axis, len(x.shape)) for axis in ctx.integers("axes", (0, 2, 3))]
     count, name = size_of([x.shape[axis] for axis in axes]), stem(ctx)
-    factor = number(1.0 / max(count, 1), x.dtype)
+    factor = reciprocal(count, x.dtype)
     total = reduce_over(ctx, x, axes, lang.sum, name=f"{name}_sum")
     centred = compute(x.shape, lambda *i: x[i] - total[_row(i, axes)] * factor, name=f"{name}_centred")
     squares = reduce_over(ctx, centred, axes, lang.sum, lambda a: a * a, name=f"{name}_squares")

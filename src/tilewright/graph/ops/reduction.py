@@ -13,6 +13,7 @@ from tilewright.graph.ops.common import (
     insert_axes,
     is_float,
     number,
+    reciprocal,
     size_of,
     stem,
     wide,
@@ -108,11 +109,7 @@ def _finish(ctx: Context, op: str, total: Operand, count: int, inner: str) -> Op
         value = total[i]
         if op == "Mean":
             # Integers divide exactly as the standard's evaluator does: through floor division.
-            value = (
-                value * number(1.0 / max(count, 1), inner)
-                if is_float(inner)
-                else value // number(count, inner)
-            )
+            value = value * reciprocal(count, inner) if is_float(inner) else value // number(count, inner)
         elif op == "L2":
             value = (
                 lang.sqrt(value)

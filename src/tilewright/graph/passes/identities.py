@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from tilewright.graph.model import Graph, Node
-from tilewright.graph.registry import Kind, find_operator
+from tilewright.graph.registry import Kind, find_operator, integer_of
 from tilewright.graph.rewrite import Rewriter
 
 #: Operations that leave the left operand alone where the right one is this number.
@@ -76,7 +76,7 @@ def _integers(rewriter: Rewriter, node: Node, at: int, attribute: str) -> list[i
     if isinstance(given, tuple):
         return [int(value) for value in given]
     array = rewriter.constants.get(node.inputs[at]) if at < len(node.inputs) else None
-    return [] if array is None else [int(value) for value in array.reshape(-1)]
+    return [] if array is None else [integer_of(value) for value in array.flat]
 
 
 def _neutral(rewriter: Rewriter, node: Node) -> str | None:

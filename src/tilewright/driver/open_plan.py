@@ -1,0 +1,150 @@
+"""Models with open sizes, compiled: one plan for all sizes, or a few where a comparison parts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tilewright.build import Array, UnitKernel
+from tilewright.driver.assemble import Assembled, Packs, Steps, assemble, make_steps
+from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
+from tilewright.driver.kernels import KernelOptions, build_kernels
+from tilewright.driver.open_assembly import assemble_open
+from tilewright.driver.open_sizes import OpenSizes
+from tilewright.driver.progress import Progress, no_progress
+from tilewright.driver.size_program import SizeNumbers
+from tilewright.driver.units import Precision, Unit
+from tilewright.frontend import ReadModel, Shapes
+from tilewright.graph import Graph
+from tilewright.ir import OpenSignError, RelationError, Size, index_of
+from tilewright.plan import GraphPlan
+from tilewright.runtime import OpenPlan, Ranges, Relation, ThreadPool
+from tilewright.support import ModelError, Settings, get_logger, quoted
+from tilewright.target import CpuTarget
+
+_log = get_logger(__name__)
+
+#: Parts of the range of sizes that have a plan each, at most.
+MOST_PLANS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """What decides how a model is compiled, whatever its sizes."""
+
+    target: CpuTarget
+    options: KernelOptions
+    precision: Precision
+    settings: Settings
+    pool: ThreadPool
+    memory: int
+    checks: bool
+
+    def units(self, graph: Graph, plan: GraphPlan | None = None) -> GraphUnits:
+        """The units of a graph."""
+        options = self.options
+        return graph_units(graph, self.target, options.threads, self.precision, options.accuracy, plan)
+
+    def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
+        """The plan of a run that computes values."""
+        return assemble(steps, self.pool, self.memory, wanted, checks=self.checks)
+
+    def kernels(
+        self,
+        units: Sequence[Unit],
+        known: Callable[[str], Array | None],
+        progress: Progress = no_progress,
+    ) -> tuple[UnitKernel, ...]:
+        """The kernel of each unit."""
+        return build_kernels(units, self.target, self.options, known, self.settings, progress)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedRange:
+    """The plan of a range of sizes, and what it was made of."""
+
+    ranges: Ranges
+    plan: OpenPlan
+    steps: Steps
+    units: GraphUnits
+
+
+def plan_sizes(
+    model: ReadModel,
+    sizes: OpenSizes,
+    shapes: Shapes,
+    constants: Mapping[str, Array],
+    compiler: Compiler,
+    progress: Progress = no_progress,
+) -> list[PlannedRange]:
+    """A plan for all sizes, or one each for parts of their range, the smaller sizes first.
+
+    Raises what importing and compiling raise: UnsupportedOperatorError, too, where a node needs a number that
+    only a run knows.
+    """
+    packs = Packs()
+    found = _imported(model, sizes, shapes, constants, MOST_PLANS)
+    return [_planned(*each, compiler, packs, progress) for each in found]
+
+
+def _imported(
+    model: ReadModel, sizes: OpenSizes, shapes: Shapes, constants: Mapping[str, Array], most: int
+) -> list[tuple[OpenSizes, Graph]]:
+    """The graph at all sizes, or graphs at parts of their range, without sizes at which there is no model.
+
+    Raises what importing raises where there is no model at any.
+    """
+    try:
+        return [(sizes, model.graph(shapes, constants, sizes.of_file()))]
+    except RelationError as error:
+        known = sizes.with_equal(error.difference)
+        if known is None:
+            parts = sizes.parted(error.difference, equal=True)
+        else:
+            name = [*known.equal][-1]
+            _log.info("%s: %s has to be %s", error.where, quoted(name), known.shown(known.equal[name]))
+            parts = (known,)
+        refusal: ModelError = error
+    except OpenSignError as error:
+        parts = sizes.parted(error.difference) if most > 1 else ()
+        if parts:
+            _log.info("%s: a plan for each sign of %s", error.where, sizes.shown(error.difference))
+        refusal = error
+    found: list[tuple[OpenSizes, Graph]] = []
+    for part in parts:
+        try:
+            found += _imported(model, part, shapes, constants, most // len(parts))
+        except ModelError as error:
+            refusal = error
+    if not found:
+        raise refusal
+    return found
+
+
+def _planned(
+    sizes: OpenSizes, graph: Graph, compiler: Compiler, packs: Packs, progress: Progress
+) -> PlannedRange:
+    for array in graph.constants.values():
+        packs.keep(array)
+    made = compiler.units(graph)
+    graph, views = made.partition.graph, made.partition.views
+    kernels = compiler.kernels(made.units, constants_of(graph, views), progress)
+    steps = make_steps(graph, made.units, kernels, views, compiler.options.threads, packs)
+    steps = replace(steps, graph=without_packed(graph))
+    numbers = SizeNumbers(sizes.symbols)
+    relations = [*_relations(sizes, numbers)]
+    plan = assemble_open(steps, compiler.pool, numbers, relations, checks=compiler.checks)
+    ranges = tuple((known.least, known.largest) for known in sizes.ranges.values())
+    return PlannedRange(ranges, plan, steps, made)
+
+
+def _relations(sizes: OpenSizes, numbers: SizeNumbers) -> Iterator[Relation]:
+    """What the model needs of sizes besides what their names say."""
+    places = [*sizes.ranges]
+    values = sizes.values()
+    for name in sizes.equal:
+        own = numbers.given(places.index(name))
+        value = values[name]
+        text = sizes.shown(index_of(value)) if isinstance(value, Size) else str(value)
+        yield Relation((f"the size {quoted(name)}", text), (own, numbers.amount(value)), "the model")
