@@ -75,7 +75,10 @@ def save_dynamic(
     assert isinstance(saved, SavedDynamicModel)
     seconds = time.perf_counter() - start
     if state.json:
-        sizes = {name: [known.least, known.largest, known.step] for name, known in made.sizes.items()}
+        sizes = {
+            name: [known.least, known.largest, *([known.step] if known.step != 1 else [])]
+            for name, known in made.sizes.items()
+        }
         state.print_json(
             {"command": "compile", "model": model, "name": made.name, "sizes": sizes, "written": [output],
              "ranges": [{n: list(b) for n, b in each.items()} for each in saved.ranges], "seconds": seconds}

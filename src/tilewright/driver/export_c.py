@@ -224,7 +224,8 @@ def _tables(parts: Parts, prefix: str) -> str:
     }
     symbols = parts.library.symbols
     calls = [
-        f"{{{symbols[call.kernel]}, {len(call.buffers)}, {len(call.params)}, {call.section}, {call.lane}}}"
+        f"{{{symbols[call.kernel]}, {len(call.buffers)}, {len(call.params)}, {{-1, 1}}, "
+        f"{call.section}, {call.lane}}}"
         for call in manifest.calls
     ]
     kernels = [
@@ -282,7 +283,7 @@ def _place(ref: BufferRef, constants: Sequence[tuple[int, int]]) -> str:
     offset = ref.offset
     if constants and ref.kind == CONSTANT:
         offset += constants[ref.index][0]
-    return f"{{{ref.kind}, {ref.index}, {{-1, {offset}}}}}"
+    return f"{{{ref.kind}, {ref.index}, {{-1, {offset}}}, {{-1, 0}}, 0}}"
 
 
 def _check(check: RangeCheck) -> str:

@@ -6,17 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tilewright.build import UnitKernel, is_plain
+from tilewright.build import is_plain
 from tilewright.driver.assemble import Steps, memory_steps, staged_outputs, value_dtype
 from tilewright.driver.sections import Section
 from tilewright.driver.size_program import SizeNumbers
 from tilewright.driver.units import Unit
-from tilewright.graph import Array, ValueRange, plan_slots
+from tilewright.graph import Array, Repetition, ValueRange, plan_slots
 from tilewright.ir import as_size, dtype_of, index, typical
 from tilewright.runtime import (
     CONSTANT,
     INPUT,
     OUTPUT,
+    Amount,
     BufferRef,
     OpenPlan,
     ParamRef,
@@ -78,21 +79,45 @@ class _Calls:
         """Call unit ``at``, as often as it is repeated."""
         unit, kernel = self._steps.units[at], self._steps.kernels[at]
         params = [self._numbers.of(index(p)) for p in kernel.program.params]
-        for run in range(1 if unit.repeat is None else unit.repeat.count):
-            arguments = [self._argument(unit, kernel, b.name, at, run) for b in kernel.buffers]
-            kernel.on_cpu().add_to(self._builder, arguments, params, name=unit.label)
+        places = [self._place(unit, b.name, at) for b in kernel.buffers]
+        repeat: Amount = 1
+        if unit.repeat is not None:
+            # a number of the run, even where it is known: places move on
+            repeat = self._numbers.largest([unit.repeat.count])
+            for n, b in enumerate(kernel.buffers):
+                places[n] = self._moving(unit, unit.repeat, b.name, at, places)
+        kernel.on_cpu().add_to(self._builder, places, params, name=unit.label, repeat=repeat)
 
-    def _argument(self, unit: Unit, kernel: UnitKernel, name: str, at: int, run: int) -> BufferRef:
-        source, part = (name, None) if unit.repeat is None else unit.repeat.source(name, run)
-        array = self._steps.constants.get((at, source))
-        if array is not None and id(array) not in self._stored:
+    def _moving(
+        self, unit: Unit, repeat: Repetition, name: str, at: int, places: list[BufferRef]
+    ) -> BufferRef:
+        """Where an argument lies in a loop over time: its part, or what the step before has made."""
+        source = repeat.carried.get(name, name)
+        if source not in repeat.sliced:
+            return self._place(unit, name, at)
+        value = self._steps.root(unit.inputs.get(source) or unit.outputs[source])
+        each = _nbytes(self._steps, value) // repeat.count
+        amount = self._numbers.amount
+        start = each * (repeat.count - 1) if repeat.backwards else 0
+        part = replace(
+            self._place(unit, source, at),
+            offset=amount(start),
+            nbytes=amount(each),
+            advance=amount(-each if repeat.backwards else each),
+        )
+        if name not in repeat.carried:
+            return part
+        places.append(self._place(unit, name, at))
+        return replace(part, first=len(places) - 1)
+
+    def _place(self, unit: Unit, name: str, at: int) -> BufferRef:
+        """Where an argument lies as a whole."""
+        array = self._steps.constants.get((at, name))
+        if array is None:
+            return self._refs[self._steps.root(unit.inputs.get(name) or unit.outputs[name])]
+        if id(array) not in self._stored:
             self._stored[id(array)] = self._builder.constant(array)
-        value = unit.inputs.get(source) or unit.outputs.get(source, "")
-        ref = self._refs[self._steps.root(value)] if array is None else self._stored[id(array)]
-        if part is None or unit.repeat is None:
-            return ref
-        each = _nbytes(self._steps, self._steps.root(value)) // unit.repeat.count
-        return replace(ref, offset=self._numbers.amount(each * part), nbytes=self._numbers.amount(each))
+        return self._stored[id(array)]
 
 
 def _nbytes(steps: Steps, value: str) -> int:

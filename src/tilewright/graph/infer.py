@@ -424,7 +424,12 @@ class _Inference:
         size = sum(made.type.nbytes for _, made in wanted)
         if _stays_quantised(node, context):
             size = self.limits.folded_bytes + 1
-        fixed = not sized and not any(map(is_open, (n for _, made in wanted for n in made.type.sizes)))
+        held = (v for v in node.attributes.values() if isinstance(v, np.ndarray))
+        fixed = (
+            not sized
+            and not any(map(is_sized, held))
+            and not any(map(is_open, (n for _, made in wanted for n in made.type.sizes)))
+        )
         fixed = fixed and all(value in self.constants for value in node.used_inputs)
         if fixed and (entry.kind is Kind.VIEW or self.folded + size <= self.limits.folded_bytes):
             if entry.kind is Kind.VIEW:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from math import isqrt, prod
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from tilewright.ir.bounds import int_lower, int_upper
 from tilewright.ir.index import Atom, FloorDiv, Index, MinMax, Mod, Param, floordiv, imax, imin, index, mod
 from tilewright.ir.sizes import bind_params, param_value
@@ -82,16 +84,16 @@ class Size(_Integer):
     __array_ufunc__ = None
 
     def __add__(self, other: int) -> int:
-        return as_size(self.index + _operand(other))
+        return NotImplemented if (x := _operand(other)) is None else as_size(self.index + x)
 
     def __sub__(self, other: int) -> int:
-        return as_size(self.index - _operand(other))
+        return NotImplemented if (x := _operand(other)) is None else as_size(self.index - x)
 
     def __rsub__(self, other: int) -> int:
-        return as_size(_operand(other) - self.index)
+        return NotImplemented if (x := _operand(other)) is None else as_size(x - self.index)
 
     def __mul__(self, other: int) -> int:
-        return as_size(times(self.index, _operand(other)))
+        return NotImplemented if (x := _operand(other)) is None else as_size(times(self.index, x))
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -102,16 +104,16 @@ class Size(_Integer):
         return self
 
     def __floordiv__(self, other: int) -> int:
-        return _divided(self.index, _operand(other))
+        return NotImplemented if (x := _operand(other)) is None else _divided(self.index, x)
 
     def __rfloordiv__(self, other: int) -> int:
-        return _divided(_operand(other), self.index)
+        return NotImplemented if (x := _operand(other)) is None else _divided(x, self.index)
 
     def __mod__(self, other: int) -> int:
-        return _remainder(self.index, _operand(other))
+        return NotImplemented if (x := _operand(other)) is None else _remainder(self.index, x)
 
     def __rmod__(self, other: int) -> int:
-        return _remainder(_operand(other), self.index)
+        return NotImplemented if (x := _operand(other)) is None else _remainder(x, self.index)
 
     def __divmod__(self, other: int) -> tuple[int, int]:
         return self // other, self % other
@@ -164,6 +166,14 @@ class Size(_Integer):
 def as_size(x: Index) -> int:
     """A size, or the integer that it is."""
     return Size(x) if x.terms else x.const
+
+
+def most_of(value: int) -> int:
+    """The largest that a size may be. Raises OpenSizeError where it has no bound."""
+    high = int_upper(index_of(value), {})
+    if high is None:
+        raise OpenSizeError(f"the size {value} has no bound")
+    return high
 
 
 def index_of(value: int) -> Index:
@@ -254,7 +264,10 @@ def _divided(a: Index, b: Index) -> int:
     if quotient is not None:
         return as_size(quotient)
     if not b.terms and b.const > 0:
-        return as_size(floordiv(a, b.const))
+        high = int_upper(a, {})
+        # floor(-n / 2) as -ceil(n / 2): divisions of what is not negative, which may be multiplied
+        down = high is not None and high <= 0
+        return as_size(-floordiv(-a + (b.const - 1), b.const) if down else floordiv(a, b.const))
     if _is_within(a, b):
         return 0
     raise OpenSizeError(f"{a} is divided by {b}")
@@ -327,10 +340,10 @@ def _product(factors: list[Atom]) -> Index:
     return index(Param(name, low, high, step, tuple(factors)))
 
 
-def _operand(value: Any) -> Index:
-    """What is calculated with a size as an index; raises OpenSizeError for fractions."""
+def _operand(value: Any) -> Index | None:
+    """What is calculated with a size as an index, if it is an integer; raises OpenSizeError for fractions."""
     x = _index(value)
-    if x is None:
+    if x is None and isinstance(value, float):
         raise OpenSizeError(f"a size of a run is calculated with {value!r}, which is no whole number")
     return x
 
@@ -341,6 +354,8 @@ def _index(value: Any) -> Index | None:
         return value.index
     if isinstance(value, float):
         return Index(int(value)) if value.is_integer() else None
+    if isinstance(value, np.bool_):
+        return Index(int(value))
     try:
         return Index(value.__index__())
     except (AttributeError, TypeError):

@@ -66,6 +66,10 @@ class BufferRef:
     """First byte."""
     nbytes: Amount
     """Number of bytes."""
+    advance: Amount = 0
+    """Bytes by which it moves on with each call of a step that is repeated."""
+    first: int = 0
+    """Unless 0, which of the step's places the first call is given instead: this one is the second's."""
 
     def part(self, offset: int, nbytes: int) -> "BufferRef":
         """The `nbytes` bytes from `offset` on. Raises ValueError if they are not all within."""
@@ -89,6 +93,8 @@ class KernelCall:
     checks: tuple[str, ...]
     section: int = 0
     lane: int = 0
+    repeat: Amount = 1
+    """How often it is called, one call after the other; places move on where a run says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +238,9 @@ class PlanBuilder:
         checks: Sequence[str] = (),
         section: int = 0,
         lane: int = 0,
+        repeat: Amount = 1,
     ) -> None:
-        """Add a kernel call.
+        """Add a kernel call, ``repeat`` times over.
 
         `kernel` is the address of a `tw_kernel`; `workspace_bytes` and `scratch_bytes` are what its metadata
         asks for; `checks[k - 1]` says what was wrong when it returns k. `section` and `lane` are those of
@@ -247,7 +254,7 @@ class PlanBuilder:
         self._scratch_bytes = max(self._scratch_bytes, _checked_size(scratch_bytes))
         label = name or f"step {len(self._steps)}"
         self._steps.append(
-            KernelCall(kernel, tuple(buffers), tuple(params), label, tuple(checks), section, lane)
+            KernelCall(kernel, tuple(buffers), tuple(params), label, tuple(checks), section, lane, repeat)
         )
 
     def check(self, check: RangeCheck) -> None:
@@ -479,7 +486,9 @@ def _create(pool: ThreadPool, contents: PlanContents) -> int:
     places = [_place(ref) for step in steps for ref in step.buffers]
     values = [_value(value) for step in steps for value in step.params]
     calls = [
-        native.Step(step.kernel, len(step.buffers), len(step.params), step.section, step.lane)
+        native.Step(
+            step.kernel, len(step.buffers), len(step.params), _value(step.repeat), step.section, step.lane
+        )
         for step in steps
     ]
     checks = [
@@ -529,7 +538,7 @@ def _value(value: Amount) -> native.Value:
 
 
 def _place(ref: BufferRef) -> native.Place:
-    return native.Place(ref.kind, ref.index, _value(ref.offset))
+    return native.Place(ref.kind, ref.index, _value(ref.offset), _value(ref.advance), ref.first)
 
 
 def _check(what: str, arrays: Sequence[npt.NDArray[Any]], sizes: Sequence[int], *, writeable: bool) -> None:

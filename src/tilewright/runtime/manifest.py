@@ -107,6 +107,7 @@ class Manifest:
                         "checks": list(call.checks),
                         "section": call.section,
                         "lane": call.lane,
+                        **({} if call.repeat == 1 else {"repeat": amount_data(call.repeat)}),
                     }
                     for call in self.calls
                 ],
@@ -175,7 +176,8 @@ def amount_data(amount: Amount) -> int | list[int]:
 
 
 def _ref_data(ref: BufferRef) -> list[int | list[int]]:
-    return [ref.kind, ref.index, amount_data(ref.offset), amount_data(ref.nbytes)]
+    moving = [amount_data(ref.advance), ref.first] if ref.advance or ref.first else []
+    return [ref.kind, ref.index, amount_data(ref.offset), amount_data(ref.nbytes), *moving]
 
 
 def _read(data: Mapping[str, Any]) -> Manifest:
@@ -302,7 +304,7 @@ def check_places(manifest: Manifest, params: Sequence[int]) -> None:
     }
     for ref in manifest.results:
         # a result is a whole input, output or constant
-        if ref.kind == native.OUTPUT and at(ref.nbytes) != sizes[ref.kind][ref.index]:
+        if ref.kind == native.OUTPUT and [at(ref.nbytes)] != sizes[ref.kind][ref.index : ref.index + 1]:
             raise MalformedError("outputs do not have the sizes of their results")
     for ref in _places(manifest):
         whole = sizes.get(ref.kind, [])
@@ -329,10 +331,13 @@ def _tensor(value: object, what: str) -> TensorInfo:
 
 
 def _ref(value: object, what: str) -> BufferRef:
-    if not isinstance(value, list) or len(value) != 4:
+    if not isinstance(value, list) or len(value) not in (4, 6):
         raise MalformedError(what)
     kind, index = numbers(value[:2], 2, what)
-    return BufferRef(kind, index, read_size(value[2], what), read_size(value[3], what))
+    place = BufferRef(kind, index, read_size(value[2], what), read_size(value[3], what))
+    if len(value) == 4:
+        return place
+    return replace(place, advance=_call_param(value[4], what), first=number(value[5], what))
 
 
 def read_size(value: object, what: str) -> Amount:
@@ -395,4 +400,5 @@ def _call(value: object, what: str) -> KernelCall:
         checks=list_of(data, "checks", text),
         section=size(data, "section"),
         lane=size(data, "lane"),
+        repeat=read_size(data.get("repeat", 1), what),
     )

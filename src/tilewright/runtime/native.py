@@ -42,7 +42,13 @@ class Value(ctypes.Structure):
 class Place(ctypes.Structure):
     """tw_place: where an argument of a kernel lies."""
 
-    _fields_ = (("kind", c_int32), ("index", c_int32), ("offset", Value))
+    _fields_ = (
+        ("kind", c_int32),
+        ("index", c_int32),
+        ("offset", Value),
+        ("advance", Value),
+        ("first", c_int64),
+    )
 
 
 class Step(ctypes.Structure):
@@ -52,6 +58,7 @@ class Step(ctypes.Structure):
         ("kernel", c_void_p),
         ("place_count", c_int64),
         ("value_count", c_int64),
+        ("repeat", Value),
         ("section", c_int32),
         ("lane", c_int32),
     )

@@ -156,6 +156,7 @@ tw_plan *tw_plan_create(tw_pool *pool, const tw_plan_description *description) {
     for (int64_t i = 0; i < d->place_count; i++) plan->grows |= d->places[i].offset.index >= 0;
     for (int64_t i = 0; i < d->step_count; i++) {
         const tw_step *step = &d->steps[i];
+        plan->grows |= step->repeat.index >= 0;
         plan->first_place[i + 1] = plan->first_place[i] + step->place_count;
         plan->first_value[i + 1] = plan->first_value[i] + step->value_count;
         if (step->section && step->lane >= plan->lanes) plan->lanes = step->lane + 1;
@@ -247,13 +248,30 @@ static int32_t run_checks(const tw_plan *plan, session *s, int64_t begin, int64_
     return 0;
 }
 
+/* The places of a repeated step the n-th time, from 0. */
+static void move_on(const tw_plan *plan, session *s, int64_t i, int64_t n) {
+    const tw_place *places = plan->d.places + plan->first_place[i];
+    void **buffers = s->buffers + plan->first_place[i];
+    for (int64_t j = 0; j < plan->d.steps[i].place_count; j++) {
+        const tw_place *p = &places[j];
+        int64_t times = p->first ? n - 1 : n;
+        const tw_place *from = times < 0 ? &places[p->first] : p;
+        buffers[j] = at_place(&plan->d, s, from) + (times < 0 ? 0 : times * value_of(&p->advance, s->given));
+    }
+}
+
 static int32_t run_step(const tw_plan *plan, session *s, int64_t i, char *workspace, void *scratch,
                         int64_t *nanoseconds, tw_failure *failure) {
     int64_t begin = nanoseconds ? tw_now_ns() : 0;
     int32_t code = run_checks(plan, s, plan->first_check[i], plan->first_check[i + 1], failure);
-    if (code == 0)
-        code = plan->d.steps[i].kernel(&s->run.context, s->buffers + plan->first_place[i],
-                                       s->params + plan->first_value[i], workspace, scratch);
+    const tw_step *step = &plan->d.steps[i];
+    int64_t repeat = value_of(&step->repeat, s->given);
+    for (int64_t n = 0; n < repeat && code == 0; n++) {
+        if (step->repeat.index >= 0) move_on(plan, s, i, n);
+        code = step->kernel(&s->run.context, s->buffers + plan->first_place[i], s->params + plan->first_value[i],
+                            workspace, scratch);
+        if (code == 0) code = atomic_load_explicit(&s->run.failure, memory_order_relaxed);
+    }
     if (code == 0) code = atomic_load_explicit(&s->run.failure, memory_order_relaxed);
     if (nanoseconds) nanoseconds[i] = tw_now_ns() - begin;
     failure->step = i;

@@ -94,11 +94,15 @@ typedef struct {
     int64_t value;
 } tw_value;
 
-/* A place in memory: `offset` bytes into input, output or constant number `index`, or into slot `index` of the arena. */
+/* A place in memory: `offset` bytes into input, output or constant number `index`, or into slot `index` of the arena.
+ * Where its step is repeated it moves on by `advance` bytes each time; the first time, unless `first` is 0, the step is
+ * given its place number `first` (from 0, after its arguments) instead, and this one the second time. */
 typedef struct {
     int32_t kind;
     int32_t index;
     tw_value offset;
+    tw_value advance;
+    int64_t first;
 } tw_place;
 
 /* One kernel call: its arguments are `places` and `values`, consecutive in the plan's two tables. Consecutive steps of one
@@ -108,6 +112,7 @@ typedef struct {
     tw_kernel kernel;
     int64_t place_count;
     int64_t value_count;
+    tw_value repeat; /* how often the kernel is called, one call after the other; places move where a run says it */
     int32_t section;
     int32_t lane;
 } tw_step;
