@@ -29,6 +29,7 @@ from tilewright.runtime import (
     OpenTensor,
     SizeReader,
     Sizes,
+    StagedPlan,
     draw_feeds,
 )
 from tilewright.support import InputError, ModelError, UnsupportedOperatorError, get_logger, quoted
@@ -142,9 +143,16 @@ class DynamicModel(HoldsCode):
         library, weights = Library(), Weights()
         ranges = []
         for planned in self.plans:
-            said = Described(self.name, self.target, (), (), index_bounds(planned.steps.graph))
+            if isinstance(planned.plan, StagedPlan):
+                raise InputError(
+                    f"{quoted(self.name)} computes sizes from data: no file holds such plans yet",
+                    hint="save the model before the node that does: NonZero, Compress and their like",
+                )
+            said = Described(self.name, self.target, (), (), index_bounds(planned.stages[0].steps.graph))
             ranges.append(
-                range_manifest(planned.ranges, planned.plan, planned.steps.kernels, said, library, weights)
+                range_manifest(
+                    planned.ranges, planned.plan, planned.stages[0].steps.kernels, said, library, weights
+                )
             )
         if not ranges and not alone:
             raise InputError(
@@ -166,7 +174,7 @@ class DynamicModel(HoldsCode):
             return self._at(given).sample_feeds(seed)
         values = dict(zip(self.sizes, given, strict=True))
         infos = [each.at(values) for each in self._open]
-        return draw_feeds(infos, index_bounds(planned.steps.graph), seed)
+        return draw_feeds(infos, index_bounds(planned.stages[0].steps.graph), seed)
 
     def bind(self, feeds: Mapping[str, Array]) -> BoundModel:
         """As :meth:`CompiledModel.bind`, at the sizes that the arrays' shapes show."""

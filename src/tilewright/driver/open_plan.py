@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,14 +12,15 @@ from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, 
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.open_assembly import assemble_open
 from tilewright.driver.open_sizes import OpenSizes
+from tilewright.driver.open_stages import stages_of
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.size_program import SizeNumbers
 from tilewright.driver.units import Precision, Unit
 from tilewright.frontend import ReadModel, Shapes
-from tilewright.graph import Graph
-from tilewright.ir import OpenSignError, RelationError, Size, index_of
+from tilewright.graph import MOST_COUNTED, Graph
+from tilewright.ir import OpenSignError, Param, RelationError, Size, base_symbols, index_of
 from tilewright.plan import GraphPlan
-from tilewright.runtime import OpenPlan, Ranges, Relation, ThreadPool
+from tilewright.runtime import Count, OpenPlan, PlanStage, Ranges, Relation, StagedPlan, ThreadPool
 from tilewright.support import ModelError, Settings, get_logger, quoted
 from tilewright.target import CpuTarget
 
@@ -61,13 +62,21 @@ class Compiler:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlannedRange:
-    """The plan of a range of sizes, and what it was made of."""
+class PlannedStage:
+    """A plan, and what it was made of."""
 
-    ranges: Ranges
     plan: OpenPlan
     steps: Steps
     units: GraphUnits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedRange:
+    """The plan of a range of sizes, and what its stages were made of: one, where no data says a size."""
+
+    ranges: Ranges
+    plan: OpenPlan | StagedPlan
+    stages: tuple[PlannedStage, ...]
 
 
 def plan_sizes(
@@ -96,14 +105,13 @@ def _imported(
     Raises what importing raises where there is no model at any.
     """
     try:
-        return [(sizes, model.graph(shapes, constants, sizes.of_file()))]
+        return [(sizes, model.graph(shapes, constants, sizes.of_file(), sizes.said))]
     except RelationError as error:
         known = sizes.with_equal(error.difference)
         if known is None:
             parts = sizes.parted(error.difference, equal=True)
         else:
-            name = [*known.equal][-1]
-            _log.info("%s: %s has to be %s", error.where, quoted(name), known.shown(known.equal[name]))
+            _log.info("%s: %s has to be 0", error.where, sizes.shown(error.difference))
             parts = (known,)
         refusal: ModelError = error
     except OpenSignError as error:
@@ -127,16 +135,61 @@ def _planned(
 ) -> PlannedRange:
     for array in graph.constants.values():
         packs.keep(array)
+    stages = stages_of(graph)
+    counts = [symbol for stage in stages for symbol in stage.counts]
+    symbols = {**sizes.symbols, **dict.fromkeys(counts, 1)}
+    parts = [
+        _stage(stage.graph, symbols, sizes if not at else None, compiler, packs, progress)
+        for at, stage in enumerate(stages)
+    ]
+    ranges = tuple((known.least, known.largest) for known in sizes.ranges.values())
+    if not graph.counts:
+        return PlannedRange(ranges, parts[0].plan, tuple(parts))
+    places = {symbol: n for n, symbol in enumerate(symbols)}
+    made = [
+        PlanStage(
+            tuple(Count(*graph.counts[s], places[s], *_said(graph, sizes, s)) for s in stage.counts),
+            part.plan,
+        )
+        for stage, part in zip(stages, parts, strict=True)
+    ]
+    outputs = graph.outputs[: len(graph.outputs) - len({value for value, _ in graph.counts.values()})]
+    constants = {value: graph.constants[value] for value in outputs if value in graph.constants}
+    names = dict(zip(graph.output_names, outputs, strict=False))
+    return PlannedRange(ranges, StagedPlan(made, len(sizes.symbols), names, constants), tuple(parts))
+
+
+def _said(graph: Graph, sizes: OpenSizes, symbol: str) -> tuple[int, int]:
+    """The least and the largest that a size may be that data says."""
+    needed = sizes.said.get(symbol)
+    if needed is not None and needed.is_const:
+        return needed.const, needed.const
+    found = (p for type_ in graph.types.values() for n in type_.sizes for p in _base(n) if p.name == symbol)
+    return 0, next((p.hi for p in found), MOST_COUNTED)
+
+
+def _base(n: int) -> Iterable[Param]:
+    return base_symbols(n.index).values() if isinstance(n, Size) else ()
+
+
+def _stage(
+    graph: Graph,
+    symbols: Mapping[str, int],
+    sizes: OpenSizes | None,
+    compiler: Compiler,
+    packs: Packs,
+    progress: Progress,
+) -> PlannedStage:
+    """The plan of a graph; relations between ``sizes`` are checked by the first stage."""
     made = compiler.units(graph)
     graph, views = made.partition.graph, made.partition.views
     kernels = compiler.kernels(made.units, constants_of(graph, views), progress)
     steps = make_steps(graph, made.units, kernels, views, compiler.options.threads, packs)
     steps = replace(steps, graph=without_packed(graph))
-    numbers = SizeNumbers(sizes.symbols)
-    relations = [*_relations(sizes, numbers)]
+    numbers = SizeNumbers(symbols)
+    relations = [] if sizes is None else [*_relations(sizes, numbers)]
     plan = assemble_open(steps, compiler.pool, numbers, relations, checks=compiler.checks)
-    ranges = tuple((known.least, known.largest) for known in sizes.ranges.values())
-    return PlannedRange(ranges, plan, steps, made)
+    return PlannedStage(plan, steps, made)
 
 
 def _relations(sizes: OpenSizes, numbers: SizeNumbers) -> Iterator[Relation]:

@@ -54,6 +54,8 @@ class OpenSizes:
     dims: tuple[str, ...]
     derived: Mapping[str, ast.expr] = field(default_factory=lambda: MappingProxyType({}))
     equal: Mapping[str, Index] = field(default_factory=lambda: MappingProxyType({}))
+    said: Mapping[str, Index] = field(default_factory=lambda: MappingProxyType({}))
+    """What the model needs sizes to be that data says, by their symbols."""
 
     @property
     def symbols(self) -> dict[str, int]:
@@ -94,11 +96,18 @@ class OpenSizes:
         """The sizes where a difference of expressions is 0; ``None`` where no size can be told by it."""
         names = self.names()
         for atom, c in sorted(difference.terms, key=lambda term: term[0].key, reverse=True):
-            if not isinstance(atom, Param) or atom.factors or atom.name not in names:
+            if not isinstance(atom, Param) or atom.factors:
                 continue
             rest = difference - index(atom) * c
             value = exact_quotient(rest, index_of(-c))
-            if value is None or atom.name in base_symbols(rest) or names[atom.name] in self.equal:
+            if value is None or atom.name in base_symbols(rest):
+                continue
+            if atom.name not in names:
+                # only what is compared with a number is checked in each run
+                if value.terms:
+                    continue
+                return replace(self, said={**self.said, atom.name: value})
+            if names[atom.name] in self.equal:
                 continue
             name = names[atom.name]
             return replace(self, equal={**self.equal, name: value * self.ranges[name].step})

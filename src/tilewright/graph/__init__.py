@@ -8,7 +8,7 @@ from tilewright.graph.chains import contraction_runs, join_groups
 from tilewright.graph.evaluate import evaluate_graph
 from tilewright.graph.fusion import FusionOptions, fuse
 from tilewright.graph.groups import Group, Partition
-from tilewright.graph.infer import Limits, typed_graph
+from tilewright.graph.infer import MOST_COUNTED, Limits, typed_graph
 from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory, plan_slots
 from tilewright.graph.model import Array, Attribute, Dim, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.ops.common import NARROW_INTEGERS
@@ -43,6 +43,7 @@ from tilewright.graph.registry import (
 __all__ = [
     "CopyValues",
     "FILLED",
+    "MOST_COUNTED",
     "FillBlocks",
     "FusionOptions",
     "Group",

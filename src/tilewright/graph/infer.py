@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from tilewright.graph.alike import Key, node_key
 from tilewright.graph.fold_sizes import folded, run_time_node, sizes_node
-from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType, type_of
+from tilewright.graph.model import Array, Attribute, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.operand import literal, placeholder
 from tilewright.graph.parts import is_decomposed, taken_apart
 from tilewright.graph.program import apply, blaming, context_of, evaluate_static, nodes_program
 from tilewright.graph.registry import (
     DEFAULT_MAX_BYTES,
+    OWN,
     Context,
     IndexRange,
     Kind,
@@ -34,10 +35,23 @@ from tilewright.graph.registry import (
 )
 from tilewright.graph.rewrite import topological, without_dead_code
 from tilewright.graph.sequences import on_sequences, resolve
-from tilewright.graph.size_values import is_sized
+from tilewright.graph.size_values import array_of_sizes, is_sized
 from tilewright.graph.unroll import MAX_NODES, MAX_STEPS, VERSION, instance, stacked, taken
-from tilewright.ir import OpenSignError, RelationError, is_open
+from tilewright.ir import (
+    MAX_RANK,
+    Index,
+    OpenSignError,
+    Param,
+    RelationError,
+    as_size,
+    index,
+    is_open,
+    most_of,
+)
 from tilewright.support import InternalError, ModelError, NodeLocation, UnsupportedOperatorError, quoted
+
+#: The largest size that data may say.
+MOST_COUNTED: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +76,12 @@ def typed_graph(
     limits: Limits | None = None,
     refused: Mapping[str, str] | None = None,
     expand: Expand | None = None,
+    counted: Mapping[str, Index] | None = None,
 ) -> Graph:
     """Infer all types, fold constants, and return the graph, checked.
+
+    Where sizes may be ``counted`` in a run, the values that say them are further outputs of the graph; those
+    of some symbols are known to be expressions of others.
 
     Every input's shape must be known. `refused` gives, by a node's origin, why a front end could not
     read it; `expand` gives the nodes that an operator without a definition is composed of.
@@ -75,7 +93,7 @@ def typed_graph(
     for value, type_ in inputs.items():
         if not type_.is_static:
             raise InternalError(f"the input {quoted(value)} has unknown sizes: {type_}")
-    walk = _Inference(dict(inputs), dict(constants), limits or Limits(), refused or {}, expand)
+    walk = _Inference(dict(inputs), dict(constants), limits or Limits(), refused or {}, expand, counted)
     walk.run(nodes)
     for value in outputs:
         if value in walk.sequences:
@@ -89,11 +107,12 @@ def typed_graph(
         raise UnsupportedOperatorError.of(walk.refused)
     graph = Graph(
         inputs=tuple(inputs),
-        outputs=tuple(outputs),
+        outputs=(*outputs, *dict.fromkeys(value for value, _ in walk.counts.values())),
         nodes=tuple(walk.nodes),
         constants=walk.constants,
         types=walk.types,
         name=name,
+        counts=walk.counts,
     )
     graph.check()
     return without_dead_code(graph)
@@ -113,8 +132,11 @@ class _Inference:
         limits: Limits,
         unreadable: Mapping[str, str],
         expand: Expand | None,
+        counted: Mapping[str, Index] | None,
     ) -> None:
         self.expand = expand
+        self.counted = counted
+        self.counts: dict[str, tuple[str, int]] = {}
         self.types = types
         self.constants = constants
         self.limits = limits
@@ -175,6 +197,9 @@ class _Inference:
         if node.op == "Scan" and not node.domain:
             self._scan(node)
             return
+        if self.counted is not None and not node.domain and node.op in ("NonZero", "Compress"):
+            self._select(node)
+            return
         context = context_of(node, self.types, self.constants, self.limits.tensor_bytes)
         try:
             decomposed = taken_apart(context)
@@ -205,8 +230,73 @@ class _Inference:
             if error.where is None:
                 error.where = node.location
             raise
+        except NotStaticError as error:
+            instead = self._with_sizes(node, error) if self.counted is not None else None
+            if instead is None:
+                self._refuse_for(node, error)
+            else:
+                self.visit(instead)
         except UnsupportedOperatorError as error:
             self._refuse_for(node, error)
+
+    def _count(self, value: str, at: int, most: int) -> int:
+        """The size that an element of a value says in a run."""
+        symbol = f"count{len(self.counts)}"
+        self.counts[symbol] = (value, at)
+        known = (self.counted or {}).get(symbol)
+        return as_size(index(Param(symbol, 0, most)) if known is None else known)
+
+    def _with_sizes(self, node: Node, error: NotStaticError) -> Node | None:
+        """The node with the elements of an input as sizes of a run; None where they are not sizes."""
+        type_ = self.types.get(error.value)
+        if type_ is None or type_.dtype not in ("i32", "i64") or type_.rank > 1 or not type_.is_static:
+            return None
+        if is_open(type_.elements) or type_.elements > MAX_RANK:
+            return None
+        name = f"{error.value}/said"
+        if name not in self.constants:
+            sizes = [self._count(error.value, at, MOST_COUNTED) for at in range(type_.elements)]
+            self.constants[name] = array_of_sizes(sizes).reshape(type_.sizes)
+            self.types[name] = type_
+        return replace(node, inputs=tuple(name if v == error.value else v for v in node.inputs))
+
+    def _select(self, node: Node) -> None:
+        """The elements for which something holds: how many, only a run knows."""
+        condition = node.inputs[0 if node.op == "NonZero" else -1]
+        if all(value in self.constants for value in node.used_inputs):
+            self._run(node, *self._static(node))
+            return
+        type_, made = self.types[condition], f"{node.used_outputs[0]}/"
+        flags, before, total, places = (f"{made}{name}" for name in ("flags", "before", "total", "places"))
+
+        def add(
+            op: str, inputs: tuple[str, ...], output: str, domain: str = "", **attributes: Attribute
+        ) -> None:
+            self.visit(Node(op, inputs, (output,), attributes, node.name, domain, VERSION, node.origin))
+
+        whole = {"minus": np.array([-1], np.int64), "axis": np.array(0, np.int64)}
+        self._enter({f"{made}{name}": array for name, array in whole.items()})
+        add("Cast", (condition,), f"{made}holds", to="bool")
+        add("Reshape", (f"{made}holds", f"{made}minus"), f"{made}flat")
+        add("Cast", (f"{made}flat",), flags, to="i64")
+        add("ReduceSum", (flags,), total, keepdims=0)
+        add("CumSum", (flags, f"{made}axis"), before)
+        count = array_of_sizes([self._count(total, 0, most_of(type_.elements))])
+        add("PlacesOf", (flags, before), places, OWN, count=count)
+        output = node.used_outputs[0]
+        if node.op == "NonZero":
+            add("Unravelled", (places,), output, OWN, shape=array_of_sizes(type_.sizes or (1,)))
+            return
+        data, axis = node.inputs[0], node.attributes.get("axis")
+        if axis is None:
+            add("Reshape", (data, f"{made}minus"), f"{made}data")
+            data, axis = f"{made}data", 0
+        add("Gather", (data, places), output, axis=axis)
+
+    def _static(self, node: Node) -> tuple[Operator, Context]:
+        entry = find_operator(node)
+        assert entry is not None
+        return entry, context_of(node, self.types, self.constants, self.limits.tensor_bytes)
 
     def _refuse(self, node: Node, reason: str) -> None:
         self.refused.append((node.location, reason))

@@ -178,6 +178,8 @@ class Graph:
     types: Mapping[str, TensorType]
     output_names: tuple[str, ...] = ()
     name: str = ""
+    counts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """Symbols of sizes that data decides: the value, and the number of its element, that says each."""
     _producers: dict[str, Node] = field(default_factory=dict, init=False, repr=False)
     _consumers: dict[str, tuple[Node, ...]] = field(default_factory=dict, init=False, repr=False)
 

@@ -60,7 +60,8 @@ class UndeterminedError(UnsupportedOperatorError):
         super().__init__(
             UnsupportedOperatorError.of(nodes).what,
             nodes=nodes,
-            hint=f"compile for fixed values of {names}: constants={{name: array}}",
+            hint=f"compile for fixed values of {names}: constants={{name: array}}; "
+            "dynamic={} lets data say sizes",
         )
         self.inputs = tuple(inputs)
 

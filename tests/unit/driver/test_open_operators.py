@@ -256,5 +256,5 @@ def test_what_a_size_is_taken_for_decides_nothing(name, monkeypatch):
     for usual in (509, 17, 5):
         monkeypatch.setattr(extent, "TYPICAL", usual)
         model = tilewright.compile(model_of(name), threads=1, dynamic={"n": (4, 40)})
-        found.append([unit.program for planned in model.plans for unit in planned.units.units])
+        found.append([unit.program for planned in model.plans for unit in planned.stages[0].units.units])
     assert found[0] == found[1] == found[2]

@@ -26,7 +26,7 @@ from tilewright.graph import (
     type_of,
     typed_graph,
 )
-from tilewright.ir import MAX_RANK, Size, dtype_of, is_open
+from tilewright.ir import MAX_RANK, Index, Size, dtype_of, is_open
 from tilewright.support import (
     InputError,
     ModelError,
@@ -90,12 +90,17 @@ class ReadModel:
         self,
         shapes: Shapes | None = None,
         constants: Mapping[str, Array] | None = None,
-        open_sizes: Mapping[str, int] = MappingProxyType({}),
+        open_sizes: Mapping[str, int] | None = None,
+        said: Mapping[str, Index] = MappingProxyType({}),
     ) -> Graph:
-        """The typed graph, as :func:`import_onnx` says; ``open_sizes`` are expressions of sizes of a run."""
+        """The typed graph, as :func:`import_onnx` says; ``open_sizes`` are expressions of sizes of a run.
+
+        With these, empty ones too, sizes may be what data says: ``counts`` of the graph, ``said`` those
+        that are known to be something.
+        """
         model, loaded, limits = self.model, self.loaded, self.limits
         fixed = checked_constants(constants)
-        given = {**checked_shapes(shapes), **open_sizes}
+        given = {**checked_shapes(shapes), **(open_sizes or {})}
         inputs = _inputs(model.graph, self.weights, given, fixed, limits)
         reader = _Reader(versions_of(model), limits)
         nodes = reader.nodes(model.graph)
@@ -116,6 +121,7 @@ class ReadModel:
             limits=limits,
             refused=reader.refused,
             expand=reader.expand,
+            counted=None if open_sizes is None else said,
         )
         _check_outputs(loaded.outputs, graph)
         return graph
@@ -310,7 +316,7 @@ def _check_outputs(outputs: Sequence[ValueInfoProto], typed: Graph) -> None:
 
     Exporters freeze sizes that were examples: another shape than the declared one is a warning.
     """
-    for value, made in zip(outputs, typed.outputs, strict=True):
+    for value, made in zip(outputs, typed.outputs, strict=False):
         found = typed.types[made]
         if value.type.WhichOneof("value") != "tensor_type" or not value.type.tensor_type.elem_type:
             continue
