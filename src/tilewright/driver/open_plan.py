@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tilewright.build import Array, UnitKernel
@@ -17,10 +17,20 @@ from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.size_program import SizeNumbers
 from tilewright.driver.units import Precision, Unit
 from tilewright.frontend import ReadModel, Shapes
-from tilewright.graph import MOST_COUNTED, Graph
-from tilewright.ir import OpenSignError, Param, RelationError, Size, base_symbols, index_of
+from tilewright.graph import MOST_COUNTED, Control, Graph, Node
+from tilewright.ir import OpenSignError, Param, RelationError, Size, base_symbols, dtype_of, index_of
 from tilewright.plan import GraphPlan
-from tilewright.runtime import Count, OpenPlan, PlanStage, Ranges, Relation, StagedPlan, ThreadPool
+from tilewright.runtime import (
+    BranchStep,
+    Count,
+    LoopStep,
+    OpenPlan,
+    PlanStage,
+    Ranges,
+    Relation,
+    StagedPlan,
+    ThreadPool,
+)
 from tilewright.support import ModelError, Settings, get_logger, quoted
 from tilewright.target import CpuTarget
 
@@ -133,30 +143,75 @@ def _imported(
 def _planned(
     sizes: OpenSizes, graph: Graph, compiler: Compiler, packs: Packs, progress: Progress
 ) -> PlannedRange:
-    for array in graph.constants.values():
-        packs.keep(array)
-    stages = stages_of(graph)
-    counts = [symbol for stage in stages for symbol in stage.counts]
-    symbols = {**sizes.symbols, **dict.fromkeys(counts, 1)}
-    parts = [
-        _stage(stage.graph, symbols, sizes if not at else None, compiler, packs, progress)
-        for at, stage in enumerate(stages)
-    ]
     ranges = tuple((known.least, known.largest) for known in sizes.ranges.values())
-    if not graph.counts:
-        return PlannedRange(ranges, parts[0].plan, tuple(parts))
-    places = {symbol: n for n, symbol in enumerate(symbols)}
-    made = [
-        PlanStage(
-            tuple(Count(*graph.counts[s], places[s], *_said(graph, sizes, s)) for s in stage.counts),
-            part.plan,
+    maker = _Maker(sizes, compiler, packs, progress)
+    if not graph.counts and not graph.controls:
+        stage = maker.stage(graph, sizes.symbols, sizes)
+        return PlannedRange(ranges, stage.plan, (stage,))
+    plan = maker.staged(graph, sizes.symbols, sizes)
+    return PlannedRange(ranges, plan, tuple(maker.made))
+
+
+@dataclass(slots=True, eq=False)
+class _Maker:
+    """Makes the plans of a graph's stages, and of the graphs that these run."""
+
+    sizes: OpenSizes
+    compiler: Compiler
+    packs: Packs
+    progress: Progress
+    made: list[PlannedStage] = field(default_factory=list)
+
+    def staged(self, graph: Graph, symbols: Mapping[str, int], sizes: OpenSizes | None = None) -> StagedPlan:
+        """The plan of a graph whose sizes, and course, data decides; its own symbols come behind others."""
+        stages = stages_of(graph)
+        symbols = {**symbols, **{symbol: 1 for stage in stages for symbol in stage.counts}}
+        places = {symbol: n for n, symbol in enumerate(symbols)}
+        made: list[PlanStage] = []
+        for at, stage in enumerate(stages):
+            counts = tuple(
+                Count(*graph.counts[s], places[s], *_said(graph, self.sizes, s)) for s in stage.counts
+            )
+            part = self.stage(stage.graph, symbols, None if at else sizes)
+            runs = tuple(self._control(node, graph, symbols) for node in stage.controls)
+            made.append(PlanStage(counts, part.plan, runs))
+        outputs = graph.outputs[: graph.returned]
+        constants = {value: graph.constants[value] for value in outputs if value in graph.constants}
+        results = tuple(zip(graph.output_names, outputs, strict=False))
+        return StagedPlan(made, len(symbols), results, constants)
+
+    def _control(self, node: Node, graph: Graph, symbols: Mapping[str, int]) -> BranchStep | LoopStep:
+        control = graph.controls[node.used_outputs[0]]
+        assert isinstance(control, Control)
+        plans = [self.staged(each, symbols) for each in control.graphs]
+        given = str(node.attributes["inputs"]).split(",")
+        rest = iter(node.inputs)
+        inputs = [next(rest) if present == "1" else "" for present in given]
+        known = {v: graph.constants[v] for v in node.inputs if v in graph.constants}
+        if len(plans) == 2:
+            return BranchStep(inputs[0], (plans[0], plans[1]), node.inputs, node.outputs, known)
+        infos = tuple(
+            (dtype_of(graph.types[v].dtype).numpy, graph.types[v].rank) if v else None for v in node.outputs
         )
-        for stage, part in zip(stages, parts, strict=True)
-    ]
-    outputs = graph.outputs[: len(graph.outputs) - len({value for value, _ in graph.counts.values()})]
-    constants = {value: graph.constants[value] for value in outputs if value in graph.constants}
-    names = dict(zip(graph.output_names, outputs, strict=False))
-    return PlannedRange(ranges, StagedPlan(made, len(sizes.symbols), names, constants), tuple(parts))
+        return LoopStep(
+            plans[0], tuple(inputs), control.takes, control.carried, node.inputs, node.outputs, infos, known
+        )
+
+    def stage(self, graph: Graph, symbols: Mapping[str, int], sizes: OpenSizes | None) -> PlannedStage:
+        """The plan of a graph for all sizes; relations between ``sizes`` are checked by it."""
+        for array in graph.constants.values():
+            self.packs.keep(array)
+        compiler = self.compiler
+        made = compiler.units(graph)
+        graph, views = made.partition.graph, made.partition.views
+        kernels = compiler.kernels(made.units, constants_of(graph, views), self.progress)
+        steps = make_steps(graph, made.units, kernels, views, compiler.options.threads, self.packs)
+        steps = replace(steps, graph=without_packed(graph))
+        numbers = SizeNumbers(symbols)
+        relations = [] if sizes is None else [*_relations(sizes, numbers)]
+        plan = assemble_open(steps, compiler.pool, numbers, relations, checks=compiler.checks)
+        self.made.append(PlannedStage(plan, steps, made))
+        return self.made[-1]
 
 
 def _said(graph: Graph, sizes: OpenSizes, symbol: str) -> tuple[int, int]:
@@ -170,26 +225,6 @@ def _said(graph: Graph, sizes: OpenSizes, symbol: str) -> tuple[int, int]:
 
 def _base(n: int) -> Iterable[Param]:
     return base_symbols(n.index).values() if isinstance(n, Size) else ()
-
-
-def _stage(
-    graph: Graph,
-    symbols: Mapping[str, int],
-    sizes: OpenSizes | None,
-    compiler: Compiler,
-    packs: Packs,
-    progress: Progress,
-) -> PlannedStage:
-    """The plan of a graph; relations between ``sizes`` are checked by the first stage."""
-    made = compiler.units(graph)
-    graph, views = made.partition.graph, made.partition.views
-    kernels = compiler.kernels(made.units, constants_of(graph, views), progress)
-    steps = make_steps(graph, made.units, kernels, views, compiler.options.threads, packs)
-    steps = replace(steps, graph=without_packed(graph))
-    numbers = SizeNumbers(symbols)
-    relations = [] if sizes is None else [*_relations(sizes, numbers)]
-    plan = assemble_open(steps, compiler.pool, numbers, relations, checks=compiler.checks)
-    return PlannedStage(plan, steps, made)
 
 
 def _relations(sizes: OpenSizes, numbers: SizeNumbers) -> Iterator[Relation]:

@@ -5,6 +5,7 @@ Read `model.py` first, then `registry.py` and one file of `ops/`.
 
 from tilewright.graph import decompositions, ops
 from tilewright.graph.chains import contraction_runs, join_groups
+from tilewright.graph.control import Control, Counted
 from tilewright.graph.evaluate import evaluate_graph
 from tilewright.graph.fusion import FusionOptions, fuse
 from tilewright.graph.groups import Group, Partition
@@ -41,6 +42,8 @@ from tilewright.graph.registry import (
 )
 
 __all__ = [
+    "Control",
+    "Counted",
     "CopyValues",
     "FILLED",
     "MOST_COUNTED",

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from tilewright.graph.alike import Key, node_key
+from tilewright.graph.control import Control, Counted, read_outside, unlike
 from tilewright.graph.fold_sizes import folded, run_time_node, sizes_node
 from tilewright.graph.model import Array, Attribute, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.operand import literal, placeholder
@@ -39,7 +40,6 @@ from tilewright.graph.size_values import array_of_sizes, is_sized
 from tilewright.graph.unroll import MAX_NODES, MAX_STEPS, VERSION, instance, stacked, taken
 from tilewright.ir import (
     MAX_RANK,
-    Index,
     OpenSignError,
     Param,
     RelationError,
@@ -76,7 +76,7 @@ def typed_graph(
     limits: Limits | None = None,
     refused: Mapping[str, str] | None = None,
     expand: Expand | None = None,
-    counted: Mapping[str, Index] | None = None,
+    counted: Counted | None = None,
 ) -> Graph:
     """Infer all types, fold constants, and return the graph, checked.
 
@@ -107,12 +107,14 @@ def typed_graph(
         raise UnsupportedOperatorError.of(walk.refused)
     graph = Graph(
         inputs=tuple(inputs),
-        outputs=(*outputs, *dict.fromkeys(value for value, _ in walk.counts.values())),
+        outputs=(*outputs, *dict.fromkeys(value for value, *_ in walk.counts.values())),
         nodes=tuple(walk.nodes),
         constants=walk.constants,
         types=walk.types,
         name=name,
         counts=walk.counts,
+        returned=len(outputs),
+        controls=walk.controls,
     )
     graph.check()
     return without_dead_code(graph)
@@ -132,11 +134,12 @@ class _Inference:
         limits: Limits,
         unreadable: Mapping[str, str],
         expand: Expand | None,
-        counted: Mapping[str, Index] | None,
+        counted: Counted | None,
     ) -> None:
         self.expand = expand
         self.counted = counted
-        self.counts: dict[str, tuple[str, int]] = {}
+        self.counts: dict[str, tuple[str, int, bool]] = {}
+        self.controls: dict[str, Control] = {}
         self.types = types
         self.constants = constants
         self.limits = limits
@@ -239,11 +242,12 @@ class _Inference:
         except UnsupportedOperatorError as error:
             self._refuse_for(node, error)
 
-    def _count(self, value: str, at: int, most: int) -> int:
-        """The size that an element of a value says in a run."""
-        symbol = f"count{len(self.counts)}"
-        self.counts[symbol] = (value, at)
-        known = (self.counted or {}).get(symbol)
+    def _count(self, value: str, at: int, most: int, *, axis: bool = False) -> int:
+        """The size that an element, or an axis, of a value says in a run."""
+        assert self.counted is not None
+        symbol = f"count{next(self.counted.numbers)}"
+        self.counts[symbol] = (value, at, axis)
+        known = self.counted.said.get(symbol)
         return as_size(index(Param(symbol, 0, most)) if known is None else known)
 
     def _with_sizes(self, node: Node, error: NotStaticError) -> Node | None:
@@ -337,6 +341,9 @@ class _Inference:
     def _branch(self, node: Node) -> None:
         """Put the nodes of the branch that a known condition takes in place of an `If`."""
         condition = self.constants.get(node.inputs[0]) if node.inputs else None
+        if condition is None and node.inputs and self.counted is not None:
+            self._branches(node)
+            return
         if condition is None or condition.size != 1:
             self._refuse(node, "its condition must be known when the model is compiled")
             self._blame(node.inputs[0])
@@ -410,6 +417,9 @@ class _Inference:
         body = _body(node, 2 + carried, 1 + max(carried, len(node.outputs)))
         limit, going = ((*node.inputs, "", "")[at] for at in range(2))
         for value in (limit, going):
+            if value and value not in self.constants and self.counted is not None:
+                self._repeated(node, body, carried)
+                return
             if value and value not in self.constants:
                 self._refuse(node, "its number of steps must be known when the model is compiled")
                 self._blame(value)
@@ -427,6 +437,9 @@ class _Inference:
                 self.blocked.update(node.used_outputs)
                 return
             condition = self.constants.get(made[0])
+            if condition is None and self.counted is not None and not at:
+                self._repeated(node, body, carried)
+                return
             if condition is None:
                 self._refuse(node, "its condition must be known when the model is compiled")
                 self._blame(made[0])
@@ -443,6 +456,94 @@ class _Inference:
                 self._refuse(node, "a loop without steps")
                 return
             self._stack([made[k] for made in series], output, 0)
+
+    def _branches(self, node: Node) -> None:
+        """An `If` whose condition a run knows: both branches are graphs."""
+        graphs = []
+        for name in ("then_branch", "else_branch"):
+            body = node.attributes.get(name)
+            if not isinstance(body, Subgraph) or len(body.outputs) != len(node.outputs):
+                raise node_error(node, "a branch is missing, or has other outputs than the node")
+            graphs.append(self._graph(body, {}))
+        types = [[g.types[g.outputs[at]] for g in graphs] for at in range(len(node.outputs))]
+        self._controlled(node, Control(tuple(graphs)), types)
+
+    def _repeated(self, node: Node, body: Subgraph, carried: int) -> None:
+        """A `Loop` whose steps a run knows: its body is a graph, for carried values of any size they take."""
+        names = body.inputs
+        types = [TensorType("i64", ()), TensorType("bool", ()), *(self.types[v] for v in node.inputs[2:])]
+        while True:
+            graph = self._graph(body, dict(zip(names, types, strict=True)))
+            again = False
+            for at in range(carried):
+                made = graph.types[graph.outputs[1 + at]]
+                given = types[2 + at]
+                # sizes that are any already fit whatever is made
+                fits = zip(given.shape, made.shape, strict=False)
+                known = tuple(m if isinstance(n, str) else n for n, m in fits)
+                inner = frozenset(graph.counts) if "?" not in given.shape else frozenset()
+                apart = unlike([TensorType(given.dtype, known), made], inner)
+                if given.rank != made.rank or apart is None:
+                    self._refuse(node, f"what it carries from {names[2 + at]!r} changes its kind: {made}")
+                    return
+                if any(apart):
+                    again = True
+                    sizes = zip(given.shape, apart, strict=True)
+                    shape = tuple("?" if moves else n for n, moves in sizes)
+                    types[2 + at] = TensorType(made.dtype, shape)
+            if not again:
+                break
+        first = [graph.types[v] for v in graph.outputs[1 : len(body.outputs)]]
+        rows = [TensorType(t.dtype, ("?", *t.shape)) for t in first[carried:]]
+        kinds = [[types[2 + at], t] for at, t in enumerate(first[:carried])] + [[t] for t in rows]
+        self._controlled(node, Control((graph,), names, carried), kinds[: len(node.outputs)])
+
+    def _graph(self, body: Subgraph, inputs: Mapping[str, TensorType]) -> Graph:
+        """A body as a graph: what it reads around it is given to it."""
+        outside = [value for value in read_outside(body) if value in self.types]
+        given = {value: self.types[value] for value in outside if value not in self.constants}
+        known = {value: self.constants[value] for value in outside if value in self.constants}
+        walk = _Inference({}, {}, self.limits, self.unreadable, self.expand, self.counted)
+        taken_ = {}
+        for value, type_ in {**inputs, **given}.items():
+            shape = [
+                walk._count(value, at, MOST_COUNTED, axis=True) if isinstance(n, str) else n
+                for at, n in enumerate(type_.shape)
+            ]
+            taken_[value] = TensorType(type_.dtype, tuple(shape))
+        graph = typed_graph(
+            taken_,
+            body.outputs,
+            body.nodes,
+            {**known, **body.constants},
+            limits=self.limits,
+            refused=self.unreadable,
+            expand=self.expand,
+            counted=self.counted,
+        )
+        return replace(graph, counts={**walk.counts, **graph.counts}, returned=len(body.outputs))
+
+    def _controlled(self, node: Node, control: Control, types: Sequence[Sequence[TensorType]]) -> None:
+        """Note a node that runs graphs: its outputs have sizes that only a run knows where theirs differ."""
+        inner = frozenset(symbol for graph in control.graphs for symbol in graph.counts)
+        outside = [value for graph in control.graphs for value in graph.inputs if value not in control.takes]
+        for output, kinds in zip(node.outputs, types, strict=True):
+            apart = unlike([t if t.is_static else _zeros(t) for t in kinds], inner)
+            if apart is None:
+                self._refuse(node, f"its output {quoted(output)} is of another kind where it runs otherwise")
+                return
+            open_ = [a or any(isinstance(t.shape[at], str) for t in kinds) for at, a in enumerate(apart)]
+            shape = tuple(
+                self._count(output, at, MOST_COUNTED, axis=True) if moves else kinds[0].shape[at]
+                for at, moves in enumerate(open_)
+            )
+            self.types[output] = TensorType(kinds[0].dtype, shape)
+        inputs = tuple(dict.fromkeys((*(v for v in node.inputs if v), *outside)))
+        self.controls[node.used_outputs[0]] = control
+        # `loops` keeps the places of inputs that are absent
+        loops = {"inputs": ",".join(str(int(bool(v))) for v in node.inputs)}
+        made = Node(node.op, inputs, node.outputs, loops, node.name, OWN, 1, node.origin)
+        self.nodes.append(made)
 
     def _map(self, node: Node) -> None:
         """Write a `SequenceMap` out: its body for each element, other sequences taken element by element."""
@@ -574,6 +675,11 @@ class _Inference:
                 self.types[value] = type_of(array) if dtype is None else TensorType(dtype, array.shape)
                 # A view of a constant takes no memory of its own.
                 self.folded += array.nbytes if array.base is None else 0
+
+
+def _zeros(type_: TensorType) -> TensorType:
+    """A type with 0 for each size that is not known yet."""
+    return TensorType(type_.dtype, tuple(0 if isinstance(n, str) else n for n in type_.shape))
 
 
 def _stays_quantised(node: Node, context: Context) -> bool:

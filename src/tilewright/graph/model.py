@@ -178,8 +178,13 @@ class Graph:
     types: Mapping[str, TensorType]
     output_names: tuple[str, ...] = ()
     name: str = ""
-    counts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    """Symbols of sizes that data decides: the value, and the number of its element, that says each."""
+    counts: Mapping[str, tuple[str, int, bool]] = field(default_factory=dict)
+    """Symbols of sizes that data decides: the value that says each, and whether by the number of elements
+    along an axis or by an element, which is numbered."""
+    controls: Mapping[str, object] = field(default_factory=dict)
+    """What nodes do that run graphs (``control.py``), by their first outputs."""
+    returned: int | None = None
+    """How many of the outputs the graph is for; others are values that say sizes. All, where it is None."""
     _producers: dict[str, Node] = field(default_factory=dict, init=False, repr=False)
     _consumers: dict[str, tuple[Node, ...]] = field(default_factory=dict, init=False, repr=False)
 

@@ -50,7 +50,7 @@ from tilewright.runtime.results import Results
 from tilewright.runtime.saved import SavedModel
 from tilewright.runtime.saved_open import SavedDynamicModel
 from tilewright.runtime.size_program import SIZE_OPS, SizeProgram
-from tilewright.runtime.staged import Count, PlanStage, StagedPlan
+from tilewright.runtime.staged import BranchStep, Count, LoopStep, PlanStage, StagedPlan
 from tilewright.runtime.tensors import (
     HoldsCode,
     TensorInfo,
@@ -97,7 +97,9 @@ __all__ = [
     "SIZE_OPS",
     "SizeProgram",
     "Results",
+    "BranchStep",
     "Count",
+    "LoopStep",
     "PlanStage",
     "StagedPlan",
     "OpenManifest",

@@ -17,6 +17,7 @@ from tilewright.frontend.onnx.tensors import DTYPES, NARROW, held_as, tensor_arr
 from tilewright.graph import (
     Array,
     Attribute,
+    Counted,
     Dim,
     Graph,
     Limits,
@@ -121,7 +122,7 @@ class ReadModel:
             limits=limits,
             refused=reader.refused,
             expand=reader.expand,
-            counted=None if open_sizes is None else said,
+            counted=None if open_sizes is None else Counted(said),
         )
         _check_outputs(loaded.outputs, graph)
         return graph
