@@ -8,7 +8,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
+
+import numpy as np
 
 from tilewright.build import Array
 from tilewright.driver.assemble import make_steps
@@ -21,9 +24,11 @@ from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Described, Library, Weights, range_manifest, save_model
 from tilewright.frontend import ReadModel, Shapes
+from tilewright.graph import UndeterminedError
 from tilewright.ir import dtype_of, typical
 from tilewright.runtime import (
     BoundModel,
+    CountError,
     HoldsCode,
     OpenManifest,
     OpenTensor,
@@ -45,7 +50,8 @@ class DynamicModel(HoldsCode):
 
     Calls take the sizes from the shapes of their arrays. It is compiled once for all sizes: at a further size
     a run computes extents and bytes, and nothing is planned or compiled. A model that has no plan for all
-    sizes is compiled at each size that is used. Any number of Python threads may use one model at once.
+    sizes is compiled at each size that is used, and one in which inputs say more than sizes (axes, say) for
+    what they hold: ``compilations`` counts that. Any number of Python threads may use one model at once.
     """
 
     def __init__(
@@ -61,7 +67,8 @@ class DynamicModel(HoldsCode):
         self._model, self._shapes, self._constants = model, dict(shapes), dict(constants)
         self._compiler = compiler
         self._lock = threading.Lock()
-        self._alone: OrderedDict[Sizes, CompiledModel] = OrderedDict()
+        self._alone: OrderedDict[tuple[object, ...], CompiledModel] = OrderedDict()
+        self._asked: tuple[str, ...] = ()
         values = sizes.values()
         inputs = {
             name: declared(type_, name, shapes)
@@ -122,8 +129,26 @@ class DynamicModel(HoldsCode):
         sizes = self._reader.read(feeds)
         planned = self._plan(sizes)
         if planned is None:
-            return self._at(sizes).run(output_names, feeds, out=out)
-        return planned.plan.run(output_names, feeds, sizes, out)
+            return self._run_alone(sizes, output_names, feeds, out)
+        try:
+            return planned.plan.run(output_names, feeds, sizes, out)
+        except CountError:
+            # numbers that are no sizes: places from the end, say
+            try:
+                return self._run_alone(sizes, output_names, feeds, out)
+            except ModelError:
+                pass
+            raise
+
+    def _run_alone(
+        self,
+        sizes: Sizes,
+        names: Sequence[str] | None,
+        feeds: Mapping[str, Array],
+        out: Sequence[Array] | None,
+    ) -> list[Array]:
+        model = self._at(sizes, feeds)
+        return model.run(names, {info.name: feeds[info.name] for info in model.inputs}, out=out)
 
     def prepare(self, *sizes: Mapping[str, int]) -> None:
         """Compile for these sizes what has no plan for all. Raises what :meth:`at` raises."""
@@ -180,11 +205,15 @@ class DynamicModel(HoldsCode):
         """As :meth:`CompiledModel.bind`, at the sizes that the arrays' shapes show."""
         sizes = self._reader.read(feeds)
         planned = self._plan(sizes)
-        return self._at(sizes).bind(feeds) if planned is None else planned.plan.bind(feeds, sizes)
+        if planned is not None:
+            return planned.plan.bind(feeds, sizes)
+        model = self._at(sizes, feeds)
+        return model.bind({info.name: feeds[info.name] for info in model.inputs})
 
     def profile(self, feeds: Mapping[str, Array], repeats: int = 20) -> Profile:
         """As :meth:`CompiledModel.profile`, at the sizes that the arrays' shapes show."""
-        return self._at(self._reader.read(feeds)).profile(feeds, repeats)
+        model = self._at(self._reader.read(feeds), feeds)
+        return model.profile({info.name: feeds[info.name] for info in model.inputs}, repeats)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {known}" for name, known in self.sizes.items())
@@ -201,6 +230,11 @@ class DynamicModel(HoldsCode):
         usual = {name: typical(values[name]) for name in sizes.dims}
         try:
             self._model.graph({**self._shapes, **usual}, self._constants)
+        except UndeterminedError as error:
+            # what they hold decides more than sizes
+            names = ", ".join(map(quoted, error.inputs))
+            _log.warning("what %s hold is compiled for when it is first used: %s", names, refusal)
+            return []
         except ModelError as error:
             raise refusal if isinstance(error, UnsupportedOperatorError) else _hinted(error, usual) from None
         _log.warning("each size is compiled when it is first used: %s", refusal)
@@ -215,22 +249,35 @@ class DynamicModel(HoldsCode):
         self._last = found or last
         return found
 
-    def _at(self, key: Sizes) -> CompiledModel:
+    def _at(self, sizes: Sizes, feeds: Mapping[str, Array] = MappingProxyType({})) -> CompiledModel:
+        """The model compiled for sizes alone, and for what inputs hold that decide more than sizes."""
         with self._lock:
-            if key not in self._alone:
-                self._alone[key] = self._compiled(dict(zip(self.sizes, key, strict=True)))
+            key = (sizes, *((name, *_content(feeds.get(name))) for name in self._asked))
+            while key not in self._alone:
+                given = {name: feeds[name] for name in self._asked if name in feeds}
+                try:
+                    made = self._compiled(dict(zip(self.sizes, sizes, strict=True)), given)
+                except UndeterminedError as error:
+                    new = [name for name in error.inputs if name not in self._asked]
+                    if not new or any(name not in feeds for name in new):
+                        raise
+                    self._asked += tuple(new)
+                    key = (sizes, *((name, *_content(feeds.get(name))) for name in self._asked))
+                    continue
+                self._alone[key] = made
                 self.compilations += 1
                 while len(self._alone) > SIZES_KEPT:
                     self._alone.popitem(last=False)
             self._alone.move_to_end(key)
             return self._alone[key]
 
-    def _compiled(self, sizes: Mapping[str, int]) -> CompiledModel:
-        """The model compiled for one size alone, all its decisions made for that."""
+    def _compiled(self, sizes: Mapping[str, int], given: Mapping[str, Array]) -> CompiledModel:
+        """The model compiled for one size alone, and for what is ``given``."""
         start = time.perf_counter()
         compiler = self._compiler
-        known = self._fixed(sizes)
-        made = compiler.units(self._model.graph({**self._shapes, **known}, self._constants))
+        shapes = {**self._shapes, **self._fixed(sizes)}
+        shapes = {name: shape for name, shape in shapes.items() if name not in given}
+        made = compiler.units(self._model.graph(shapes, {**self._constants, **given}))
         graph, views = made.partition.graph, made.partition.views
         kernels = compiler.kernels(made.units, constants_of(graph, views))
         steps = make_steps(graph, made.units, kernels, views, self.threads)
@@ -249,6 +296,13 @@ class DynamicModel(HoldsCode):
     def _fixed(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """The whole shape of each input at some sizes."""
         return {each.name: each.at(sizes).shape for each in self._open}
+
+
+def _content(array: Array | None) -> tuple[object, ...]:
+    """What tells what an input holds from what others do."""
+    return (
+        () if array is None else (np.shape(array), np.asarray(array).dtype.str, np.asarray(array).tobytes())
+    )
 
 
 def _within(sizes: Sizes, planned: PlannedRange) -> bool:

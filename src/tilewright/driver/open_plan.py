@@ -18,7 +18,17 @@ from tilewright.driver.size_program import SizeNumbers
 from tilewright.driver.units import Precision, Unit
 from tilewright.frontend import ReadModel, Shapes
 from tilewright.graph import MOST_COUNTED, Control, Graph, Node
-from tilewright.ir import OpenSignError, Param, RelationError, Size, base_symbols, dtype_of, index_of
+from tilewright.ir import (
+    OpenIndexError,
+    OpenSignError,
+    OpenSizeError,
+    Param,
+    RelationError,
+    Size,
+    base_symbols,
+    dtype_of,
+    index_of,
+)
 from tilewright.plan import GraphPlan
 from tilewright.runtime import (
     BranchStep,
@@ -104,7 +114,11 @@ def plan_sizes(
     """
     packs = Packs()
     found = _imported(model, sizes, shapes, constants, MOST_PLANS)
-    return [_planned(*each, compiler, packs, progress) for each in found]
+    try:
+        return [_planned(*each, compiler, packs, progress) for each in found]
+    except OpenIndexError as error:
+        # a rule asks for a number where there is an expression
+        raise OpenSizeError(f"no plan is for all sizes: {error}") from error
 
 
 def _imported(

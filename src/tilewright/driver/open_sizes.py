@@ -119,7 +119,7 @@ class OpenSizes:
         Nothing where these are no ranges of one size.
         """
         symbols = base_symbols(difference)
-        if len(symbols) != 1:
+        if len(symbols) != 1 or not symbols.keys() <= self.names().keys():
             return ()
         ((symbol, p),) = symbols.items()
 

@@ -141,6 +141,7 @@ from tilewright.ir.index import (
     MinMax,
     Mod,
     Opaque,
+    OpenIndexError,
     Param,
     Var,
     floordiv,
@@ -248,6 +249,7 @@ from tilewright.ir.tf32 import tf32_argument, tf32_rounded
 from tilewright.ir.verify import DECOMPOSED, LOWERED, SCHEDULED, Level, read_program, verify, verify_program
 
 __all__ = [
+    "OpenIndexError",
     "OpenSizeError",
     "OpenSignError",
     "RelationError",

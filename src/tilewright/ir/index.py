@@ -124,6 +124,10 @@ def _operand(arg: Index) -> str:
     return str(arg) if str(arg).isidentifier() else f"({arg})"
 
 
+class OpenIndexError(ValueError):
+    """A number is asked of an index that is none."""
+
+
 Atom: TypeAlias = Var | Param | FloorDiv | Mod | MinMax | Opaque
 IndexLike: TypeAlias = "Index | Var | Param | int"
 
@@ -174,9 +178,9 @@ class Index:
         return not self.terms
 
     def as_int(self) -> int:
-        """The value of a constant index; ``ValueError`` where it is not constant."""
+        """The value of a constant index; OpenIndexError where it is not constant."""
         if self.terms:
-            raise ValueError(f"index {self} is not a constant")
+            raise OpenIndexError(f"index {self} is not a constant")
         return self.const
 
     def coefficient(self, name: str) -> int:

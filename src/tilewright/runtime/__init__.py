@@ -50,7 +50,7 @@ from tilewright.runtime.results import Results
 from tilewright.runtime.saved import SavedModel
 from tilewright.runtime.saved_open import SavedDynamicModel
 from tilewright.runtime.size_program import SIZE_OPS, SizeProgram
-from tilewright.runtime.staged import BranchStep, Count, LoopStep, PlanStage, StagedPlan
+from tilewright.runtime.staged import BranchStep, Count, CountError, LoopStep, PlanStage, StagedPlan
 from tilewright.runtime.tensors import (
     HoldsCode,
     TensorInfo,
@@ -99,6 +99,7 @@ __all__ = [
     "Results",
     "BranchStep",
     "Count",
+    "CountError",
     "LoopStep",
     "PlanStage",
     "StagedPlan",

@@ -17,6 +17,10 @@ from tilewright.support import InputError, quoted
 Array = npt.NDArray[Any]
 
 
+class CountError(InputError):
+    """Data says a size that there cannot be, or a number that is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
     """A size that element ``at`` of a value says, or its axis; number ``place`` among all sizes."""
@@ -133,7 +137,7 @@ class StagedPlan:
         sizes: tuple[int, ...],
         out: Sequence[Array] | None = None,
     ) -> list[Array]:
-        """As :meth:`OpenPlan.run`. Raises InputError for a size that data says, and that there cannot be."""
+        """As :meth:`OpenPlan.run`. Raises CountError for a size that data says, and that there cannot be."""
         wanted = [name for name, _ in self.results] if names is None else checked_names(names, self._infos)
         known = self._run(feeds, sizes)
         if names is None:
@@ -168,7 +172,7 @@ class StagedPlan:
                 if not count.least <= n <= count.most:
                     allowed = f"is not from {count.least} to {count.most}"
                     allowed = allowed if count.least < count.most else f"has to be {count.most}"
-                    raise InputError(f"{quoted(count.value)} says a size of {n}, which {allowed}")
+                    raise CountError(f"{quoted(count.value)} says a size of {n}, which {allowed}")
                 numbers[count.place] = n
             plan = stage.plan
             missing = [tensor.name for tensor in plan.inputs if tensor.name not in known]

@@ -195,6 +195,13 @@ def test_manifests_that_do_not_fit_are_refused(path, name):
         tilewright.load(path)
 
 
+def test_shapes_that_are_not_those_of_the_plan_are_refused_when_they_run(path):
+    rewrite(path, changed_plan(outputs=[[[1], [0], 16]]))
+    model = tilewright.load(path)
+    with pytest.raises(ArtefactError, match="malformed: the shape of 'out'"):
+        model(ids(1, 3))
+
+
 def test_changed_files_are_refused_or_run(path):
     """Any entry of the manifest changed: a refusal, or a model that still runs within its memory."""
     rng = random.Random(seed := random.Random(4).getrandbits(32))

@@ -258,3 +258,27 @@ def test_what_a_size_is_taken_for_decides_nothing(name, monkeypatch):
         model = tilewright.compile(model_of(name), threads=1, dynamic={"n": (4, 40)})
         found.append([unit.program for planned in model.plans for unit in planned.stages[0].units.units])
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"mode": "linear", "antialias": 1}, "antialias by a factor that only a run knows"),
+        ({"mode": "nearest", "keep_aspect_ratio_policy": "not_larger"}, "the policy not_larger for sizes"),
+    ],
+)
+def test_what_has_no_code_for_all_sizes_is_compiled_at_each(attributes, message, caplog):
+    resize = node("Resize", ["x", "", "", "s"], ["y"], **attributes)
+    source = onnx_models.model(
+        [resize],
+        [onnx_models.tensor("x", (1, 1, "n", 8))],
+        [helper.make_tensor_value_info("y", 1, None)],
+        {"s": ints(1, 1, 5, 5)},
+    )
+    model = tilewright.compile(source, threads=1, dynamic={"n": (5, 9)})
+    assert not model.plans and message in caplog.text
+    for n in (6, 8, 6):
+        x = RNG.standard_normal((1, 1, n, 8)).astype(np.float32)
+        alone = tilewright.compile(source, threads=1, shapes={"n": n})
+        np.testing.assert_array_equal(model(x)[0], alone(x)[0])
+    assert model.compilations == 2
