@@ -424,7 +424,6 @@ def find_operator(node: Node) -> Operator | None:
 #: Why operators that models do have are not supported.
 _REASONS: Final = MappingProxyType(
     {
-        "NonMaxSuppression": "how many boxes it keeps, only a run knows: cut the model before it",
         "ImageDecoder": "images are decoded before the model is run: give it pixels",
         "Multinomial": "it draws numbers: give them to the model as an input",
     }

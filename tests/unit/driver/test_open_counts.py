@@ -166,3 +166,51 @@ def test_what_inputs_say_besides_sizes_is_compiled_for_when_first_used(op, caplo
         (got,) = made(x, np.full(kind, k, np.int64))
         np.testing.assert_allclose(got, x.sum(k) if op == "ReduceSum" else np.triu(x, k), rtol=1e-5)
     assert made.compilations == (2 if op == "Trilu" else 3)
+
+
+def boxes_kept(boxes, scores, most, overlap, least):
+    """Of each class: boxes by falling scores, without those that overlap a better one that was kept."""
+    kept = []
+    for b, of_batch in enumerate(scores):
+        for c, row in enumerate(of_batch):
+            taken = []
+            for i in np.argsort(-row, kind="stable"):
+                low, high = boxes[b, i, :2], boxes[b, i, 2:]
+                sides = [
+                    np.clip(np.minimum(high, boxes[b, j, 2:]) - np.maximum(low, boxes[b, j, :2]), 0, None)
+                    for j in taken
+                ]
+                areas = [np.prod(boxes[b, j, 2:] - boxes[b, j, :2]) + np.prod(high - low) for j in taken]
+                pairs = zip(sides, areas, strict=True)
+                apart = all(np.prod(s) / (area - np.prod(s)) <= overlap for s, area in pairs)
+                if row[i] > least and apart and len(taken) < most:
+                    taken.append(i)
+            kept += [(b, c, i) for i in taken]
+    return np.array(kept, np.int64).reshape(-1, 3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_boxes_of_a_detector(seed):
+    """The head of a detector: what is kept of any number of boxes, and their corners."""
+    rng = np.random.default_rng(seed)
+    nodes = [
+        node("NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], ["kept"]),
+        node("Slice", ["kept", "first", "end", "first"], ["none"]),
+        node("Slice", ["kept", "two", "three", "one"], ["which"]),
+        node("Squeeze", ["which", "one"], ["places"]),
+        node("Squeeze", ["boxes", "first"], ["all"]),
+        node("Gather", ["all", "places"], ["corners"], axis=0),
+    ]
+    weights = {"most": ints(5), "overlap": np.array([0.4], np.float32), "least": np.array([0.3], np.float32)}
+    weights |= {"first": ints(0), "end": ints(9), "one": ints(1), "two": ints(2), "three": ints(3)}
+    inputs = [onnx_models.tensor("boxes", (1, "n", 4)), onnx_models.tensor("scores", (1, 2, "n"))]
+    source = model(nodes, inputs, {"kept": INT, "corners": 1}, weights)
+    made = tilewright.compile(source, threads=2, dynamic={"n": (1, 200)})
+    for n in (1, 7, 60, 200):
+        low = rng.random((1, n, 2))
+        boxes = np.concatenate([low, low + 0.05 + rng.random((1, n, 2)) / 3], 2).astype(np.float32)
+        scores = rng.random((1, 2, n)).astype(np.float32)
+        kept, corners = made(boxes, scores)
+        np.testing.assert_array_equal(kept, boxes_kept(boxes, scores, 5, 0.4, 0.3))
+        np.testing.assert_array_equal(corners, boxes[0, kept[:, 2]])
+    assert made.compilations == 0

@@ -24,6 +24,7 @@ from tilewright.graph.ops import (
     signal,
     sorting,
     static,
+    suppression,
 )
 
 __all__ = [
@@ -50,4 +51,5 @@ __all__ = [
     "signal",
     "sorting",
     "static",
+    "suppression",
 ]
