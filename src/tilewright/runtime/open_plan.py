@@ -182,7 +182,8 @@ class OpenPlan:
                 given.add(ref.index)
             else:
                 source = arrays if ref.kind == native.INPUT else self.constants
-                array = source[ref.index].reshape(info.shape).copy()
+                # constants of a file are bytes
+                array = source[ref.index].reshape(-1).view(info.dtype).reshape(info.shape).copy()
             returned.append(array)
         return returned
 

@@ -302,3 +302,37 @@ def test_sizes_that_never_fit_are_named_with_their_node():
     model = onnx_models.model([node], inputs, [onnx_models.tensor("y", (None, None))])
     with pytest.raises(ModelError, match=r"'product'.*4 != 5"):
         tilewright.compile(model, dynamic={"n": (1, 9)}, threads=1)
+
+
+def outputs_of_all_kinds():
+    """Outputs that a kernel makes, that are another one, a view of it, an input, and a constant."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Identity", ["a"], ["b"]),
+        helper.make_node("Identity", ["x"], ["c"]),
+        helper.make_node("Reshape", ["a", "s"], ["d"]),
+    ]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "abcdw"]
+    weights = {"s": np.array([-1]), "w": np.arange(3, dtype=np.float32)}
+    return onnx_models.model(nodes, [onnx_models.tensor("x", ("n", "m"))], outputs, weights)
+
+
+def test_outputs_are_arrays_of_their_own_whatever_makes_them(tmp_path):
+    made = tilewright.compile(outputs_of_all_kinds(), threads=2, dynamic={"n": (0, 50), "m": (1, 70)})
+    made.save(tmp_path / "outputs.tw")
+    for model in (made, tilewright.load(tmp_path / "outputs.tw")):
+        for n, m in ((0, 3), (1, 1), (50, 70), (7, 33)):
+            x = np.random.default_rng(n).standard_normal((n, m), np.float32)
+            r = np.maximum(x, 0)
+            wanted = {"a": r, "b": r, "c": x, "d": r.reshape(-1), "w": np.arange(3, dtype=np.float32)}
+            for names in ("abcdw", "da", "cwb"):
+                got = model.run(list(names), {"x": x})
+                for name, array in zip(names, got, strict=True):
+                    np.testing.assert_array_equal(array, wanted[name])
+                places = [array.__array_interface__["data"][0] for array in got if array.size]
+                assert len(set(places)) == len(places)
+    flat = np.empty(7 * 33, np.float32)
+    (result,) = made.run(["d"], {"x": x}, out=[flat])
+    assert result is flat
+    np.testing.assert_array_equal(flat, r.reshape(-1))
+    np.testing.assert_array_equal(made.bind({"x": x}).run()[3], flat)
