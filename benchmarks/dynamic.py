@@ -5,14 +5,14 @@
     python benchmarks/dynamic.py --flat 1000
     python benchmarks/dynamic.py --stages 1,3,4 [--batch 128] [--inferences 2000] [--measured 5] [--against …]
 
-BERT (4 layers of 312) at lengths drawn by a seed: seconds of preparing all ranges, and of the first
-result of a length that did not run before, prepared or (`--aside`) not; then its time in turns with a
+BERT (4 layers of 312) at lengths drawn by a seed: seconds of compiling, and of the first result of a length
+that did not run before; then its time in turns with a
 compilation for the length alone and with other engines, the same session for all lengths. `--decode` runs a
 decoder of as many layers over caches that grow by one place a step, in all engines; totals of all steps,
 compiling apart. `--flat` runs that decoder at so many lengths and says how memory grew. Each engine runs once
 untimed before it is timed, for threads of the others to sleep. One JSON line a length, one of all.
-`--one-set` has one set of kernels for all lengths, as DietCode, in place of one a range. `--stages` is
-Gensor's Fig. 12: MobileNet-V2 whose images change their number of channels from stage to stage, so that it is
+`--stages` is Gensor's Fig. 12: MobileNet-V2 whose images change their number of channels from
+stage to stage, so that it is
 another model each time; seconds of so many inferences a stage, compiling counted in. Of those as many are
 run as `--measured` says, and their median stands for all.
 """
@@ -30,8 +30,6 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 import tilewright
-from tilewright.driver import size_ranges
-from tilewright.driver.open_kernels import Compiler
 from tilewright.frontend import zoo
 
 
@@ -135,9 +133,6 @@ def lengths(options, say) -> None:
     start = time.perf_counter()
     model = tilewright.compile(source, threads=options.threads, dynamic={"seq": (1, options.most)})
     compiled = time.perf_counter() - start
-    if not options.aside:
-        model.prepare()
-    prepared = time.perf_counter() - start - compiled
     whole = [n for n in options.against if not n.startswith("torch")]
     peers = {n: PEERS[n](source, options.threads) for n in whole}
     if "torch.compile" in options.against:
@@ -174,7 +169,7 @@ def lengths(options, say) -> None:
     }
     new = [row["first_ms"] - row["ms"]["open"] for row in rows]
     first = statistics.median(row["first_ms"] for row in rows)
-    row = {"compile_s": compiled, "prepare_s": prepared, "median_first_ms": first}
+    row = {"compile_s": compiled, "median_first_ms": first}
     say({**row, "median_new_length_ms": statistics.median(new), **ratios})
 
 
@@ -252,13 +247,8 @@ def decode(options, say) -> None:
     source = decoder(options.layers, options.width)
     start = time.perf_counter()
     model = tilewright.compile(source, threads=options.threads, dynamic={"past": (0, options.decode)})
-    if not options.aside:
-        model.prepare()
     row = {"steps": options.decode, "layers": options.layers, "width": options.width}
-    row["compile_and_prepare_s"] = time.perf_counter() - start
-    built = []
-    original = Compiler.kernels
-    Compiler.kernels = lambda self, units, known: (built.extend(units), original(self, units, known))[1]
+    row["compile_s"] = time.perf_counter() - start
     runs = {"tilewright": lambda feeds: model.run(None, feeds)}
     runs |= {name: PEERS[name](source, options.threads) for name in options.against}
     totals: dict[str, list[float]] = {name: [] for name in runs}
@@ -267,7 +257,7 @@ def decode(options, say) -> None:
         for name, run in runs.items():
             seconds, results[name] = _steps(run, options)
             totals[name].append(seconds)
-    row["kernels_compiled_in_runs"] = len(built)
+    row["compilations"] = model.compilations
     row["total_s"] = totals
     row["error"] = {name: float(np.abs(out - results["tilewright"]).max()) for name, out in results.items()}
     row["least"] = {name: min(found) for name, found in totals.items()}
@@ -278,7 +268,6 @@ def flat(options, say) -> None:
     """Peak memory after the first tenth of so many lengths, and after all of them."""
     source = decoder(options.layers, options.width)
     model = tilewright.compile(source, threads=options.threads, dynamic={"past": (0, options.flat)})
-    model.prepare()
     x = np.ones((1, 1, options.width), np.float32) / 100
     order = list(range(1, options.flat + 1))
     Random(options.seed).shuffle(order)
@@ -287,7 +276,6 @@ def flat(options, say) -> None:
     for at, n in enumerate([options.flat, *order]):
         model.run(None, {"x": x, **_caches(options.layers, options.width, n)})
         if at in (options.flat // 10, options.flat):
-            model.wait()
             peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     say({"lengths": options.flat, "peak_mib_after_a_tenth": peaks[0], "peak_mib": peaks[-1]})
 
@@ -337,13 +325,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--against", type=lambda text: [n for n in text.split(",") if n], default=[])
     parser.add_argument("--static", action="store_true", help="compile for each length alone, too")
-    parser.add_argument("--aside", action="store_true", help="ranges are planned aside, not before")
     parser.add_argument("--decode", type=int, default=0)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--flat", type=int, default=0)
-    parser.add_argument("--one-set", action="store_true")
     parser.add_argument("--stages", default="")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--inferences", type=int, default=2000)
@@ -355,8 +341,6 @@ def main() -> None:
     def say(row) -> None:
         print(json.dumps(row) if options.json else row, flush=True)
 
-    if options.one_set:
-        size_ranges.FIRST_RANGE = options.most
     chosen = stages if options.stages else flat if options.flat else decode if options.decode else lengths
     chosen(options, say)
 

@@ -28,9 +28,10 @@ apart* are operators that become several simpler ones.
 Element types: f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, bool; int4, uint4, int2, uint2
 (each held as a byte); no 8-bit floating point. Every size is known when compiling (`shapes={{name: (1, 3,
 224, 224)}}` settles those that a model leaves open) or open within ranges; `Loop`, `Scan` and `If` are
-written out or decided then, sequences and optional values are what they hold. What is missing is said by
-name, all nodes at once; not there today are sizes that only a run knows (`NonMaxSuppression`, `NonZero`,
-`Unique`, ...), sequences that a model is given or gives, strings, and images in files.
+written out or decided then, sequences and optional values are what they hold. With `dynamic=` data may say
+sizes (`NonZero`, `Compress`, `NonMaxSuppression`, what an input gives to `Expand`) and the course of `If` and
+`Loop`. What is missing is said by name, all nodes at once; not there today are `Unique` of what a run
+computes, sequences that a model is given or gives, strings, and images in files.
 """
 
 

@@ -268,6 +268,7 @@ class Kernel(HoldsCode):
         name: str | None = None,
         section: int = 0,
         lane: int = 0,
+        repeat: int = 1,
     ) -> None:
         """Add a call to a plan: ``refs`` are the arguments in order, ``sizes`` the parameters."""
         builder.step(
@@ -277,6 +278,7 @@ class Kernel(HoldsCode):
             workspace_bytes=self.memory.workspace,
             scratch_bytes=self.memory.scratch,
             name=self.func.name if name is None else name,
+            repeat=repeat,
             checks=self.assumptions,
             section=section,
             lane=lane,

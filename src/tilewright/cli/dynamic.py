@@ -62,7 +62,7 @@ def save_dynamic(
     alone: Sequence[Mapping[str, int]],
     output: str,
 ) -> None:
-    """Compile a model with open sizes, and save it with kernels for all ranges and some single sizes."""
+    """Compile a model with open sizes, and save it at all sizes, and compiled for some alone."""
     start = time.perf_counter()
     with ProgressBar(state) as progress:
         made = compile_model(
@@ -75,7 +75,10 @@ def save_dynamic(
     assert isinstance(saved, SavedDynamicModel)
     seconds = time.perf_counter() - start
     if state.json:
-        sizes = {name: list(bounds) for name, bounds in made.sizes.items()}
+        sizes = {
+            name: [known.least, known.largest, *([known.step] if known.step != 1 else [])]
+            for name, known in made.sizes.items()
+        }
         state.print_json(
             {"command": "compile", "model": model, "name": made.name, "sizes": sizes, "written": [output],
              "ranges": [{n: list(b) for n, b in each.items()} for each in saved.ranges], "seconds": seconds}
@@ -83,8 +86,8 @@ def save_dynamic(
         return
     for name, type_ in made.inputs.items():
         state.say(f"   input  {quoted(name)}: {type_}")
-    for name, (lo, hi) in made.sizes.items():
-        state.say(f"    size  {name} from {lo} to {hi}")
+    for name, known in made.sizes.items():
+        state.say(f"    size  {name} from {known}")
     state.say(f"  target  {made.target.name}, {counted(made.threads, 'thread')}")
     state.say(f"   plans  {counted(len(saved.ranges), 'range')} of sizes")
     state.say(f"    time  {seconds:.2f} s")
@@ -100,9 +103,9 @@ def _row(
     *,
     check: bool,
 ) -> dict[str, Any]:
-    sizes = {name: random.randint(lo, hi) for name, (lo, hi) in found.sizes.items()}
+    sizes = {name: random.choice(known.values) for name, known in found.sizes.items()}
+    feeds = found.sample_feeds(seed, **sizes)
     start = time.perf_counter()
-    feeds = found.at(**sizes).sample_feeds(seed)
     outputs = found.run(None, feeds)
     first = time.perf_counter() - start
     start = time.perf_counter()

@@ -137,7 +137,7 @@ def open_feeds(
 
     Raises UsageError for a shape that is no size, InputError for sizes that the model does not have.
     """
-    sizes = {name: hi for name, (_, hi) in model.sizes.items()}
+    sizes = {name: known.largest for name, known in model.sizes.items()}
     for name, size in shapes.items():
         if not isinstance(size, int):
             raise click.UsageError(f"--shape {name}: the model's sizes are {', '.join(sizes)}")

@@ -88,7 +88,7 @@ def load_fixed(path: str | os.PathLike[str], **options: Any) -> SavedModel:
     model = load_model(path, **options)
     if isinstance(model, SavedModel):
         return model
-    sizes = ", ".join(f"{name} from {lo} to {hi}" for name, (lo, hi) in model.sizes.items())
+    sizes = ", ".join(f"{name} from {known}" for name, known in model.sizes.items())
     raise InputError(
         f"the saved model {quoted_path(Path(path))} has open sizes: {sizes}",
         hint="`tilewright run` and tilewright.load run it at any of them",
@@ -114,7 +114,7 @@ def _plan(opened: OpenedModel, manifest: Manifest, code: DeviceCode) -> DevicePl
                 grid=kernel.grid,
                 block=kernel.block,
                 buffers=call.buffers,
-                scalars=tuple(kind(int(value)) for value in call.params if isinstance(value, int)),
+                scalars=tuple(kind(int(value)) for value in call.params),
                 shared_bytes=kernel.shared_bytes,
                 step=step,
             )

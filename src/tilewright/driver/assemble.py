@@ -233,7 +233,7 @@ def assemble(
     refs.update(results)
     roots = {value: steps.root(value) for value in (*sizes, *steps.views, *_read(steps))}
     sections = find_sections(steps.units, roots, refs.keys())
-    moves = _memory_steps(steps)
+    moves = memory_steps(steps)
     planned = {value: sizes[value] for value in made if value not in refs}
     lanes: list[str | None] = []
     lane_plans = [plan_lane(section, moves, sizes) for section in sections]
@@ -247,7 +247,7 @@ def assemble(
         for value in section.inner:
             del planned[value]
     outer = [section_step(section, moves, each) for section, each in zip(sections, lanes, strict=True)]
-    staged = _staged(steps, sections, outputs) if checks else ()
+    staged = staged_outputs(steps, sections, outputs) if checks else ()
     planned |= {value: sizes[value] for value in staged}
     layout = _arena(steps, outer, planned, pool.threads, staged)
     weights = sum({id(array): array.nbytes for array in steps.constants.values()}.values())
@@ -395,7 +395,7 @@ def range_check(
     )
 
 
-def _staged(steps: Steps, sections: Sequence[Section], outputs: Sequence[str]) -> tuple[str, ...]:
+def staged_outputs(steps: Steps, sections: Sequence[Section], outputs: Sequence[str]) -> tuple[str, ...]:
     """The outputs that are written before the last place that a step computed has been checked."""
     inputs = set(steps.graph.inputs)
     number = {unit: at for at, section in enumerate(sections) for unit in section.units}
@@ -443,7 +443,7 @@ def _kind(steps: Steps, value: str) -> tuple[int, ...]:
     return tuple(shape[1:])
 
 
-def _memory_steps(steps: Steps) -> list[Step]:
+def memory_steps(steps: Steps) -> list[Step]:
     """What each step reads and writes, and which of its inputs its output may overwrite."""
     over: dict[int, tuple[str, ...]] = {}
     found: list[Step] = []

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Protocol, overload
 
 from tilewright.build import Array, UnitKernel, device_of
@@ -24,11 +25,11 @@ from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, 
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.nests import Nest, compile_nest, names_c
-from tilewright.driver.open_kernels import Compiler
+from tilewright.driver.open_plan import Compiler
+from tilewright.driver.open_sizes import GivenSizes, read_sizes
 from tilewright.driver.plans import ModelPlan, given_plan, graph_key, unit_key
 from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
-from tilewright.driver.size_ranges import NamedRanges, checked_ranges
 from tilewright.driver.units import Precision, Unit
 from tilewright.frontend import Shapes, Source, checked_constants, checked_shapes, import_onnx, read_onnx
 from tilewright.graph import Graph, Limits
@@ -79,7 +80,8 @@ def compile_model(
 def compile_model(
     model: Source,
     *,
-    dynamic: NamedRanges,
+    dynamic: GivenSizes,
+    same: Mapping[str, str] = ...,
     target: str | TargetBase = ...,
     threads: int | None = ...,
     shapes: Shapes | None = ...,
@@ -129,7 +131,8 @@ def compile_model(
     target: str | TargetBase = "cpu",
     threads: int | None = None,
     shapes: Shapes | None = None,
-    dynamic: NamedRanges | None = None,
+    dynamic: GivenSizes | None = None,
+    same: Mapping[str, str] = MappingProxyType({}),
     constants: Mapping[str, Array] | None = None,
     precision: Precision | str = "f32",
     accuracy: str | float = "auto",
@@ -153,7 +156,9 @@ def compile_model(
     ``threads`` is how many threads a run uses (default: the settings, else one a CPU). ``shapes``
     settles sizes that the model leaves open: an input's name with its shape, or the name of an unknown
     size with its value. ``dynamic`` leaves others open: the name of an unknown size with its least and its
-    largest value (1 to 4096 of those that the file names and nobody mentions: ``{}`` leaves all open); the
+    largest value (1 to 4096 of those that the file names and nobody mentions: ``{}`` leaves all open), with a
+    step as well (``(32, 1280, 32)``), or as an expression of others (``"past + seq"``); ``same`` says of one
+    that it is another (``{"batch_of_mask": "batch"}``). The
     result is a :class:`DynamicModel`, which takes them from its arrays. ``constants``
     fixes inputs whose elements must be known when compiling.
     ``precision`` is that of what f32 models store between kernels and multiply: ``bf16`` halves the memory
@@ -226,8 +231,8 @@ def compile_model(
         read = read_onnx(model, limits=_limits(memory))
         pool = pool_for(options, count, wait_policy)
         compiler = Compiler(machine, choices, wanted, options, pool, memory, checks)
-        ranges = checked_ranges(dynamic, read, settled)
-        return DynamicModel(read, ranges, settled, fixed, compiler, progress)
+        open_sizes = read_sizes(dynamic, same, read, settled, fixed)
+        return DynamicModel(read, open_sizes, settled, fixed, compiler, progress)
     clock = _Clock()
     build: _Builder
     if isinstance(machine, GpuTarget):

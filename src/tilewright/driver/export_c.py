@@ -224,7 +224,8 @@ def _tables(parts: Parts, prefix: str) -> str:
     }
     symbols = parts.library.symbols
     calls = [
-        f"{{{symbols[call.kernel]}, {len(call.buffers)}, {len(call.params)}, {call.section}, {call.lane}}}"
+        f"{{{symbols[call.kernel]}, {len(call.buffers)}, {len(call.params)}, {{-1, 1}}, "
+        f"{call.section}, {call.lane}}}"
         for call in manifest.calls
     ]
     kernels = [
@@ -282,22 +283,14 @@ def _place(ref: BufferRef, constants: Sequence[tuple[int, int]]) -> str:
     offset = ref.offset
     if constants and ref.kind == CONSTANT:
         offset += constants[ref.index][0]
-    return f"{{{ref.kind}, {ref.index}, {offset}}}"
+    return f"{{{ref.kind}, {ref.index}, {{-1, {offset}}}, {{-1, 0}}, 0}}"
 
 
 def _check(check: RangeCheck) -> str:
     kind = np.dtype(check.dtype)
-    numbers = [
-        check.stride,
-        check.low,
-        check.high,
-        kind.itemsize,
-        int(kind.kind == "i"),
-    ]
-    count = f"{{-1, {_number(check.count)}}}"
-    return (
-        f"{{{_place(check.place, ())}, {_number(check.step)}, {count}, {', '.join(map(_number, numbers))}}}"
-    )
+    low, high, count = (f"{{-1, {_number(n)}}}" for n in (check.low, check.high, check.count))
+    numbers = f"{_number(check.stride)}, {low}, {high}, {kind.itemsize}, {int(kind.kind == 'i')}"
+    return f"{{{_place(check.place, ())}, {_number(check.step)}, {count}, {numbers}}}"
 
 
 def _copy(pair: tuple[BufferRef, BufferRef]) -> str:

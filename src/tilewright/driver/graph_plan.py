@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from tilewright.cost import Machine, is_fast
-from tilewright.driver.units import Precision, Unit, UnitMaker, flow_of, make_units
+from tilewright.driver.units import Precision, Unit, UnitMaker, make_units, priced_flow
 from tilewright.graph import (
     Array,
     FillBlocks,
@@ -22,7 +22,7 @@ from tilewright.graph import (
     fuse,
     simplify,
 )
-from tilewright.ir import BF16, F32, I8, I32, U8, Program
+from tilewright.ir import BF16, F32, I8, I32, U8, Program, is_open
 from tilewright.plan import (
     AUTO,
     WINOGRAD_SIZES,
@@ -66,9 +66,10 @@ def choose_cuts(maker: UnitMaker, target: Target, threads: int) -> frozenset[str
     for group, unit in zip(maker.partition.groups, maker.units(), strict=True):
         if not group.joints:
             continue
-        if unit.program not in known:
-            known[unit.program] = row_chain_pays(unit.program, Machine(target, threads))
-        if not known[unit.program]:
+        program = priced_flow(unit).program
+        if program not in known:
+            known[program] = row_chain_pays(program, Machine(target, threads))
+        if not known[program]:
             cuts.update(group.joints)
     return frozenset(cuts)
 
@@ -89,7 +90,7 @@ def choose_graph_plan(
     those of the model, not others that are faster.
     """
     partition, fixed = maker.partition, maker.fixed()
-    flows = [flow_of(unit) for unit in maker.units()]
+    flows = [priced_flow(unit) for unit in maker.units()]
     layouts = choose_layouts(flows, fixed, target)
     flows = [replace(flow, program=with_layouts(flow, layouts)) for flow in flows]
     parts = choose_parts(flows, _batch(partition), Machine(target, threads))
@@ -98,7 +99,7 @@ def choose_graph_plan(
     known: dict[Program, bool] = {}
     while spans:
         joins = [tuple(group.outputs[0] for group in span) for span in spans]
-        joined = [flow_of(unit) for unit in maker.units(joins)]
+        joined = [priced_flow(unit) for unit in maker.units(joins)]
         layouts = choose_layouts(joined, fixed, target)
         made = {value: flow for flow in joined for value in flow.outputs.values()}
         apart: list[_Span] = []
@@ -112,7 +113,7 @@ def choose_graph_plan(
             break
         spans = [span for span in spans if span not in apart]
     else:
-        joins, layouts = [], choose_layouts([flow_of(u) for u in maker.units()], fixed, target)
+        joins, layouts = [], choose_layouts([priced_flow(u) for u in maker.units()], fixed, target)
     divided = {group.outputs[0]: n for group, n in zip(partition.groups, parts, strict=True) if n > 1}
     return GraphPlan(
         maker.precision, passes or PassPlan(), fusion or FusionOptions(), tuple(joins), divided, layouts
@@ -205,7 +206,10 @@ def _spans(
 
 
 def _batch(partition: Partition) -> int:
-    """The size of the outermost dimension that all inputs of the model have; 1 where they differ."""
+    """The size of the outermost dimension that all inputs of the model have; 1 where they differ, or a run
+    alone knows it.
+    """
     graph = partition.graph
     sizes = {graph.types[value].sizes[:1] for value in graph.inputs}
-    return next(iter(sizes))[0] if len(sizes) == 1 and () not in sizes else 1
+    batch = next(iter(sizes))[0] if len(sizes) == 1 and () not in sizes else 1
+    return 1 if any(map(is_open, (n for value in graph.inputs for n in graph.types[value].sizes))) else batch

@@ -18,11 +18,12 @@ from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
 from tilewright.driver.choices import physical_memory
 from tilewright.driver.kernels import KernelOptions, build_kernels, scheduled_kernel
 from tilewright.driver.model import CompiledModel, Text, kernel_texts
+from tilewright.driver.open_assembly import assemble_open
 from tilewright.driver.profile import Profile
 from tilewright.driver.progress import Progress
-from tilewright.driver.range_plan import AtSizes, NoRangePlanError, range_plan, sizes_to_compare
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Described, Library, Weights, range_manifest, save_model
+from tilewright.driver.size_program import SizeNumbers
 from tilewright.driver.units import Unit
 from tilewright.graph import Graph, Node, TensorType
 from tilewright.ir import (
@@ -31,15 +32,23 @@ from tilewright.ir import (
     Index,
     Param,
     Program,
+    as_size,
     buffer_at,
-    evaluate_index,
     program_at,
     strides_of,
 )
 from tilewright.plan import schedule_open
-from tilewright.runtime import AffineDim, BoundModel, HoldsCode, OpenManifest, OpenTensor, ThreadPool
+from tilewright.runtime import (
+    AffineDim,
+    BoundModel,
+    HoldsCode,
+    OpenManifest,
+    OpenTensor,
+    SizeRange,
+    ThreadPool,
+)
 from tilewright.schedule import Schedule
-from tilewright.support import InputError, ResourceError, Settings, known_names, quoted
+from tilewright.support import InputError, Settings, known_names, quoted
 from tilewright.target import CpuTarget
 
 SIZES_KEPT: Final = 8
@@ -60,18 +69,19 @@ class _Compiled:
     pool: ThreadPool
     seconds: Mapping[str, float]
 
-    def steps(self, sizes: Mapping[str, int]) -> Steps:
-        """The one step of a run at given sizes."""
-        unit, kernel = self.unit, self.kernel
-        program = program_at(unit.program, sizes) if unit.program.params else unit.program
-        unit = replace(unit, program=program)
-        kernel = replace(
-            kernel,
-            program=program,
-            buffers=tuple(buffer_at(b, sizes) for b in kernel.buffers),
-            sizes=tuple(sizes[p.name] for p in self.unit.program.params),
-            flops=flops(program),
-        )
+    def steps(self, sizes: Mapping[str, int] | None) -> Steps:
+        """The one step of a run at given sizes, or at all."""
+        unit, kernel, program = self.unit, self.kernel, self.unit.program
+        if sizes:
+            program = program_at(program, sizes)
+            unit = replace(unit, program=program)
+            kernel = replace(
+                kernel,
+                program=program,
+                buffers=tuple(buffer_at(b, sizes) for b in kernel.buffers),
+                sizes=tuple(sizes[p.name] for p in self.unit.program.params),
+                flops=flops(program),
+            )
         arguments = (*program.inputs, *program.outputs)
         graph = Graph(
             inputs=tuple(b.name for b in program.inputs if b.name not in self.constants),
@@ -105,41 +115,22 @@ class _Compiled:
     def at_all_sizes(self) -> OpenManifestParts:
         """What a file says of the program at all of its sizes, with its kernel and constants.
 
-        Raises InputError where an input's dimension depends on several sizes, a size has steps, or the
-        largest sizes are too large to plan for.
+        Raises InputError where an input's dimension is not affine in the sizes.
         """
         program = self.unit.program
-        sizes = {p.name: (p.lo, p.hi) for p in program.params}
-        if stepped := next((p for p in program.params if p.multiple_of != 1), None):
-            raise InputError(
-                f"the size {stepped.name} has steps of {stepped.multiple_of}; a file holds whole ranges",
-                hint=f"at({stepped.name}=…).save(path) saves the program at fixed sizes",
-            )
+        sizes = {p.name: SizeRange(p.lo, p.hi, p.multiple_of) for p in program.params}
         inputs = tuple(
             OpenTensor(b.name, b.dtype.numpy, tuple(_open_dim(b, e) for e in b.physical_shape))
             for b in program.inputs
             if b.name not in self.constants
         )
-        ranges, points = tuple(sizes.values()), []
-        try:
-            for each in sizes_to_compare(ranges):
-                steps = self.steps(dict(zip(sizes, each, strict=True)))
-                points.append(AtSizes(each, steps, self.assembled(steps, steps.graph.outputs)))
-        except ResourceError as error:
-            raise InputError(
-                f"memory is planned for the largest sizes of {quoted(program.name)}: {error.what}",
-                hint=f"lang.param({quoted(program.params[0].name)}, hi=…) says how large a size may be",
-            ) from None
-        try:
-            plan = range_plan(points, ranges, points[0].steps.graph.outputs)
-        except NoRangePlanError as error:
-            raise InputError(
-                f"the sizes of {quoted(program.name)} have no plan in common: {error}",
-                hint="at(…).save(path) saves the program at fixed sizes",
-            ) from None
-        said = Described(program.name, self.kernel.target, (), (), index_bounds(points[0].steps.graph))
+        numbers = SizeNumbers({p.name: 1 for p in program.params})
+        steps = self.steps(None)
+        plan = assemble_open(steps, self.pool, numbers, (), checks=True)
+        said = Described(program.name, self.kernel.target, (), (), index_bounds(steps.graph))
         library, weights = Library(), Weights()
-        manifest = range_manifest(ranges, plan, points[0].steps.kernels, said, library, weights)
+        ranges = tuple((known.least, known.largest) for known in sizes.values())
+        manifest = range_manifest(ranges, plan, steps.kernels, said, library, weights)
         return OpenManifest(sizes, inputs, (manifest,), ()), library, weights
 
 
@@ -224,9 +215,9 @@ class CompiledProgram(HoldsCode):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program as one file that ``tilewright.load`` runs without the compiler, at all sizes.
 
-        Memory is planned for the largest sizes. Raises InputError for a program that no file can hold at all
-        sizes (``at(…).save`` then saves it at some), ArtefactError where the file cannot be written,
-        InstallationError off x86-64 where there is no C compiler to link with.
+        Raises InputError for a program that no file can hold at all sizes (``at(…).save`` then saves it at
+        some), ArtefactError where the file cannot be written, InstallationError off x86-64 where there is no
+        C compiler to link with.
         """
         save_model(*self._compiled.at_all_sizes(), path)
 
@@ -366,17 +357,19 @@ def _known(program: Program, constants: Mapping[str, Array]) -> dict[str, Array]
 
 
 def _open_dim(b: Buffer, extent: Index) -> int | str | AffineDim:
-    """A dimension of an input as a file says it. Raises InputError for one of several sizes."""
+    """A dimension of an input as a file says it. Raises InputError for one that is not affine in sizes."""
     if extent.is_const:
         return extent.const
-    ((atom, factor), *more) = extent.terms
-    if more or not isinstance(atom, Param):
+    terms = tuple((atom.name, factor) for atom, factor in extent.terms if isinstance(atom, Param))
+    if len(terms) < len(extent.terms):
         raise InputError(
-            f"the input {quoted(b.name)} has a dimension of {extent} elements: a file says one size of each",
+            f"the input {quoted(b.name)} has a dimension of {extent} elements: a file says sums of sizes",
             hint="at(…).save(path) saves the program at fixed sizes",
         )
-    return atom.name if (factor, extent.const) == (1, 0) else AffineDim(atom.name, factor, extent.const)
+    return (
+        terms[0][0] if not extent.const and terms == ((terms[0][0], 1),) else AffineDim(terms, extent.const)
+    )
 
 
 def _extents(b: Buffer) -> tuple[int, ...]:
-    return tuple(evaluate_index(extent, {}) for extent in b.shape)
+    return tuple(map(as_size, b.shape))

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from tilewright.driver.feeds import tensor_info
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import Graph, Kind, find_operator
+from tilewright.ir import index_of, int_lower
 from tilewright.runtime import TensorInfo, draw_feeds
 
 Array = npt.NDArray[Any]
@@ -31,7 +32,8 @@ def index_bounds(graph: Graph) -> dict[str, int]:
                 table = graph.types[node.inputs[0]].sizes
                 axis = node.attributes.get("axis", 0)
                 size = table[axis if isinstance(axis, int) else 0]
-                bounds[value] = min(size, bounds.get(value, size))
+                fewest = int_lower(index_of(size), {}) or 0
+                bounds[value] = min(fewest, bounds.get(value, fewest))
     return bounds
 
 

@@ -30,14 +30,13 @@ from tilewright.runtime import (
     KernelCall,
     Manifest,
     OpenManifest,
+    OpenPlan,
     Piece,
     PlanContents,
     RangeManifest,
-    RangePlan,
     Requirements,
     TensorInfo,
     kernel_symbol,
-    tensor_bytes,
     write_container,
 )
 from tilewright.support import InputError, InternalError, quoted
@@ -171,6 +170,7 @@ class Described:
             scratch_bytes=contents.scratch_bytes,
             copies=contents.copies,
             param_count=contents.param_count,
+            slots=contents.slots,
         )
 
 
@@ -188,29 +188,32 @@ def take_apart(
 
 def range_manifest(
     ranges: Sequence[tuple[int, int]],
-    plan: RangePlan,
+    plan: OpenPlan,
     kernels: Sequence[UnitKernel],
     said: Described,
     library: Library,
     weights: Weights,
 ) -> RangeManifest:
     """The manifest of a range of sizes, its kernels and constants put to those of a file."""
-    largest = [hi for _, hi in ranges]
-    inputs = tuple(tensor.at(largest) for tensor in plan.inputs)
-    outputs = tuple(tensor.at(largest) for tensor in plan.outputs)
-    results = tuple(
-        BufferRef(OUTPUT, at, 0, tensor_bytes(info)) for at, info in zip(plan.made, outputs, strict=True)
+    largest = plan.program.values([hi for _, hi in ranges])
+    said = replace(
+        said,
+        inputs=tuple(tensor.at(largest) for tensor in plan.inputs),
+        outputs=tuple(tensor.at(largest) for tensor in plan.outputs),
     )
     calls = library.calls(plan.plan.contents.steps, kernels)
-    places = weights.place(plan.plan.contents.constants)
-    said = replace(said, inputs=inputs, outputs=outputs)
+    own = len(plan.plan.contents.constants)
+    results = tuple(
+        replace(ref, index=own + ref.index) if ref.kind == CONSTANT else ref for ref in plan.results
+    )
+    places = weights.place((*plan.plan.contents.constants, *plan.constants))
     return RangeManifest(
         ranges=tuple(ranges),
         plan=said.manifest_of_cpu(plan.plan, calls, places, results),
-        params=plan.params,
+        program=plan.program,
         inputs=tuple(tensor.extents for tensor in plan.inputs),
         outputs=tuple(tensor.extents for tensor in plan.outputs),
-        checked=plan.checked,
+        relations=plan.relations,
     )
 
 

@@ -20,7 +20,7 @@ from tilewright.graph import (
     contraction_runs,
     join_groups,
 )
-from tilewright.ir import BF16, CONST, F32, Program
+from tilewright.ir import BF16, CONST, F32, Program, program_at, typical_sizes
 from tilewright.lang import large_outputs, largest, store_as
 from tilewright.plan import Flow, GraphPlan, slice_program, sliced_buffers, with_layouts
 from tilewright.support import ArtefactError, ScheduleError
@@ -214,6 +214,13 @@ def planned_unit(unit: Unit, plan: GraphPlan) -> Unit:
             hint=_OTHER_MODEL,
         ) from None
     return replace(unit, program=part, parts=count, sliced=sliced_buffers(program))
+
+
+def priced_flow(unit: Unit) -> Flow:
+    """What decisions ask of a unit: where its sizes are those of a run, at usual ones."""
+    flow = flow_of(unit)
+    params = unit.program.params
+    return replace(flow, program=program_at(flow.program, typical_sizes(params))) if params else flow
 
 
 def flow_of(unit: Unit) -> Flow:

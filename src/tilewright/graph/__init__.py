@@ -5,11 +5,12 @@ Read `model.py` first, then `registry.py` and one file of `ops/`.
 
 from tilewright.graph import decompositions, ops
 from tilewright.graph.chains import contraction_runs, join_groups
+from tilewright.graph.control import Control, Counted
 from tilewright.graph.evaluate import evaluate_graph
 from tilewright.graph.fusion import FusionOptions, fuse
 from tilewright.graph.groups import Group, Partition
-from tilewright.graph.infer import Limits, typed_graph
-from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory
+from tilewright.graph.infer import MOST_COUNTED, Limits, typed_graph
+from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory, plan_slots
 from tilewright.graph.model import Array, Attribute, Dim, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.ops.common import NARROW_INTEGERS
 from tilewright.graph.parts import decomposed_operators
@@ -41,8 +42,11 @@ from tilewright.graph.registry import (
 )
 
 __all__ = [
+    "Control",
+    "Counted",
     "CopyValues",
     "FILLED",
+    "MOST_COUNTED",
     "FillBlocks",
     "FusionOptions",
     "Group",
@@ -89,6 +93,7 @@ __all__ = [
     "nodes_program",
     "ops",
     "plan_memory",
+    "plan_slots",
     "type_of",
     "typed_graph",
 ]

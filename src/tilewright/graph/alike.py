@@ -79,6 +79,8 @@ _UNLIKE: Final = object()
 
 
 def _constant(value: Array, static: bool) -> object:
+    if value.dtype == object:
+        return (value.shape, tuple(value.flat))
     if value.size > SMALL:
         return _UNLIKE if static else "operand"
     return (value.dtype.str, value.shape, value.tobytes())

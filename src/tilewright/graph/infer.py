@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from itertools import zip_longest
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from tilewright.graph.alike import Key, node_key
-from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType, type_of
+from tilewright.graph.control import Control, Counted, read_outside, unlike
+from tilewright.graph.fold_sizes import folded, run_time_node, sizes_node
+from tilewright.graph.model import Array, Attribute, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.operand import literal, placeholder
 from tilewright.graph.parts import is_decomposed, taken_apart
 from tilewright.graph.program import apply, blaming, context_of, evaluate_static, nodes_program
 from tilewright.graph.registry import (
     DEFAULT_MAX_BYTES,
+    OWN,
     Context,
     IndexRange,
     Kind,
@@ -32,9 +36,23 @@ from tilewright.graph.registry import (
 )
 from tilewright.graph.rewrite import topological, without_dead_code
 from tilewright.graph.sequences import on_sequences, resolve
+from tilewright.graph.size_values import array_of_sizes, is_sized
 from tilewright.graph.unroll import MAX_NODES, MAX_STEPS, VERSION, instance, stacked, taken
-from tilewright.ir import dtype_of
+from tilewright.ir import (
+    MAX_RANK,
+    OpenSignError,
+    Param,
+    RelationError,
+    as_size,
+    dtype_of,
+    index,
+    is_open,
+    most_of,
+)
 from tilewright.support import InternalError, ModelError, NodeLocation, UnsupportedOperatorError, quoted
+
+#: The largest size that data may say.
+MOST_COUNTED: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +77,12 @@ def typed_graph(
     limits: Limits | None = None,
     refused: Mapping[str, str] | None = None,
     expand: Expand | None = None,
+    counted: Counted | None = None,
 ) -> Graph:
     """Infer all types, fold constants, and return the graph, checked.
+
+    Where sizes may be ``counted`` in a run, the values that say them are further outputs of the graph; those
+    of some symbols are known to be expressions of others.
 
     Every input's shape must be known. `refused` gives, by a node's origin, why a front end could not
     read it; `expand` gives the nodes that an operator without a definition is composed of.
@@ -72,22 +94,28 @@ def typed_graph(
     for value, type_ in inputs.items():
         if not type_.is_static:
             raise InternalError(f"the input {quoted(value)} has unknown sizes: {type_}")
-    walk = _Inference(dict(inputs), dict(constants), limits or Limits(), refused or {}, expand)
+    walk = _Inference(dict(inputs), dict(constants), limits or Limits(), refused or {}, expand, counted)
     walk.run(nodes)
     for value in outputs:
         if value in walk.sequences:
             raise UnsupportedOperatorError(f"the model's output {quoted(value)} is a sequence of tensors")
+    for value in outputs:
+        if is_sized(walk.constants.get(value)):
+            walk.give(value)
     if walk.undetermined:
         raise UndeterminedError(walk.refused, tuple(walk.undetermined))
     if walk.refused:
         raise UnsupportedOperatorError.of(walk.refused)
     graph = Graph(
         inputs=tuple(inputs),
-        outputs=tuple(outputs),
+        outputs=(*outputs, *dict.fromkeys(value for value, *_ in walk.counts.values())),
         nodes=tuple(walk.nodes),
         constants=walk.constants,
         types=walk.types,
         name=name,
+        counts=walk.counts,
+        returned=len(outputs),
+        controls=walk.controls,
     )
     graph.check()
     return without_dead_code(graph)
@@ -107,8 +135,12 @@ class _Inference:
         limits: Limits,
         unreadable: Mapping[str, str],
         expand: Expand | None,
+        counted: Counted | None,
     ) -> None:
         self.expand = expand
+        self.counted = counted
+        self.counts: dict[str, tuple[str, int, bool]] = {}
+        self.controls: dict[str, Control] = {}
         self.types = types
         self.constants = constants
         self.limits = limits
@@ -137,6 +169,11 @@ class _Inference:
         for node in topological(nodes, known):
             self.visit(node)
 
+    def give(self, value: str) -> None:
+        """Have a kernel make an output of the model that holds sizes of a run."""
+        array = self.constants.pop(value)
+        self.visit(sizes_node(array, self.types[value].dtype, value))
+
     def visit(self, node: Node) -> None:
         """Take one node in: evaluate it, type it, or note why it cannot be compiled."""
         reason = self.unreadable.get(node.origin)
@@ -164,9 +201,16 @@ class _Inference:
         if node.op == "Scan" and not node.domain:
             self._scan(node)
             return
+        if self.counted is not None and not node.domain and node.op in ("NonZero", "Compress"):
+            self._select(node)
+            return
         context = context_of(node, self.types, self.constants, self.limits.tensor_bytes)
         try:
             decomposed = taken_apart(context)
+        except (OpenSignError, RelationError) as error:
+            if error.where is None:
+                error.where = node.location
+            raise
         except UnsupportedOperatorError as error:
             self._refuse_for(node, error)
             return
@@ -185,8 +229,79 @@ class _Inference:
             return
         try:
             self._run(node, entry, context)
+        except (OpenSignError, RelationError) as error:
+            # not a refusal yet: there may be plans for parts of the range, and sizes that are equal
+            if error.where is None:
+                error.where = node.location
+            raise
+        except NotStaticError as error:
+            instead = self._with_sizes(node, error) if self.counted is not None else None
+            if instead is None:
+                self._refuse_for(node, error)
+            else:
+                self.visit(instead)
         except UnsupportedOperatorError as error:
             self._refuse_for(node, error)
+
+    def _count(self, value: str, at: int, most: int, *, axis: bool = False) -> int:
+        """The size that an element, or an axis, of a value says in a run."""
+        assert self.counted is not None
+        symbol = f"count{next(self.counted.numbers)}"
+        self.counts[symbol] = (value, at, axis)
+        known = self.counted.said.get(symbol)
+        return as_size(index(Param(symbol, 0, most)) if known is None else known)
+
+    def _with_sizes(self, node: Node, error: NotStaticError) -> Node | None:
+        """The node with the elements of an input as sizes of a run; None where they are not sizes."""
+        type_ = self.types.get(error.value)
+        if type_ is None or type_.dtype not in ("i32", "i64") or type_.rank > 1 or not type_.is_static:
+            return None
+        if is_open(type_.elements) or type_.elements > MAX_RANK:
+            return None
+        name = f"{error.value}/said"
+        if name not in self.constants:
+            sizes = [self._count(error.value, at, MOST_COUNTED) for at in range(type_.elements)]
+            self.constants[name] = array_of_sizes(sizes).reshape(type_.sizes)
+            self.types[name] = type_
+        return replace(node, inputs=tuple(name if v == error.value else v for v in node.inputs))
+
+    def _select(self, node: Node) -> None:
+        """The elements for which something holds: how many, only a run knows."""
+        condition = node.inputs[0 if node.op == "NonZero" else -1]
+        if all(value in self.constants for value in node.used_inputs):
+            self._run(node, *self._static(node))
+            return
+        type_, made = self.types[condition], f"{node.used_outputs[0]}/"
+        flags, before, total, places = (f"{made}{name}" for name in ("flags", "before", "total", "places"))
+
+        def add(
+            op: str, inputs: tuple[str, ...], output: str, domain: str = "", **attributes: Attribute
+        ) -> None:
+            self.visit(Node(op, inputs, (output,), attributes, node.name, domain, VERSION, node.origin))
+
+        whole = {"minus": np.array([-1], np.int64), "axis": np.array(0, np.int64)}
+        self._enter({f"{made}{name}": array for name, array in whole.items()})
+        add("Cast", (condition,), f"{made}holds", to="bool")
+        add("Reshape", (f"{made}holds", f"{made}minus"), f"{made}flat")
+        add("Cast", (f"{made}flat",), flags, to="i64")
+        add("ReduceSum", (flags,), total, keepdims=0)
+        add("CumSum", (flags, f"{made}axis"), before)
+        count = array_of_sizes([self._count(total, 0, most_of(type_.elements))])
+        add("PlacesOf", (flags, before), places, OWN, count=count)
+        output = node.used_outputs[0]
+        if node.op == "NonZero":
+            add("Unravelled", (places,), output, OWN, shape=array_of_sizes(type_.sizes or (1,)))
+            return
+        data, axis = node.inputs[0], node.attributes.get("axis")
+        if axis is None:
+            add("Reshape", (data, f"{made}minus"), f"{made}data")
+            data, axis = f"{made}data", 0
+        add("Gather", (data, places), output, axis=axis)
+
+    def _static(self, node: Node) -> tuple[Operator, Context]:
+        entry = find_operator(node)
+        assert entry is not None
+        return entry, context_of(node, self.types, self.constants, self.limits.tensor_bytes)
 
     def _refuse(self, node: Node, reason: str) -> None:
         self.refused.append((node.location, reason))
@@ -227,6 +342,9 @@ class _Inference:
     def _branch(self, node: Node) -> None:
         """Put the nodes of the branch that a known condition takes in place of an `If`."""
         condition = self.constants.get(node.inputs[0]) if node.inputs else None
+        if condition is None and node.inputs and self.counted is not None:
+            self._branches(node)
+            return
         if condition is None or condition.size != 1:
             self._refuse(node, "its condition must be known when the model is compiled")
             self._blame(node.inputs[0])
@@ -312,6 +430,9 @@ class _Inference:
         body = _body(node, 2 + carried, 1 + max(carried, len(node.outputs)))
         limit, going = ((*node.inputs, "", "")[at] for at in range(2))
         for value in (limit, going):
+            if value and value not in self.constants and self.counted is not None:
+                self._repeated(node, body, carried)
+                return
             if value and value not in self.constants:
                 self._refuse(node, "its number of steps must be known when the model is compiled")
                 self._blame(value)
@@ -329,6 +450,9 @@ class _Inference:
                 self.blocked.update(node.used_outputs)
                 return
             condition = self.constants.get(made[0])
+            if condition is None and self.counted is not None and not at:
+                self._repeated(node, body, carried)
+                return
             if condition is None:
                 self._refuse(node, "its condition must be known when the model is compiled")
                 self._blame(made[0])
@@ -364,6 +488,94 @@ class _Inference:
             elif output:
                 self.blocked.add(output)
 
+    def _branches(self, node: Node) -> None:
+        """An `If` whose condition a run knows: both branches are graphs."""
+        graphs = []
+        for name in ("then_branch", "else_branch"):
+            body = node.attributes.get(name)
+            if not isinstance(body, Subgraph) or len(body.outputs) != len(node.outputs):
+                raise node_error(node, "a branch is missing, or has other outputs than the node")
+            graphs.append(self._graph(body, {}))
+        types = [[g.types[g.outputs[at]] for g in graphs] for at in range(len(node.outputs))]
+        self._controlled(node, Control(tuple(graphs)), types)
+
+    def _repeated(self, node: Node, body: Subgraph, carried: int) -> None:
+        """A `Loop` whose steps a run knows: its body is a graph, for carried values of any size they take."""
+        names = body.inputs
+        types = [TensorType("i64", ()), TensorType("bool", ()), *(self.types[v] for v in node.inputs[2:])]
+        while True:
+            graph = self._graph(body, dict(zip(names, types, strict=True)))
+            again = False
+            for at in range(carried):
+                made = graph.types[graph.outputs[1 + at]]
+                given = types[2 + at]
+                # sizes that are any already fit whatever is made
+                fits = zip(given.shape, made.shape, strict=False)
+                known = tuple(m if isinstance(n, str) else n for n, m in fits)
+                inner = frozenset(graph.counts) if "?" not in given.shape else frozenset()
+                apart = unlike([TensorType(given.dtype, known), made], inner)
+                if given.rank != made.rank or apart is None:
+                    self._refuse(node, f"what it carries from {names[2 + at]!r} changes its kind: {made}")
+                    return
+                if any(apart):
+                    again = True
+                    sizes = zip(given.shape, apart, strict=True)
+                    shape = tuple("?" if moves else n for n, moves in sizes)
+                    types[2 + at] = TensorType(made.dtype, shape)
+            if not again:
+                break
+        first = [graph.types[v] for v in graph.outputs[1 : len(body.outputs)]]
+        rows = [TensorType(t.dtype, ("?", *t.shape)) for t in first[carried:]]
+        kinds = [[types[2 + at], t] for at, t in enumerate(first[:carried])] + [[t] for t in rows]
+        self._controlled(node, Control((graph,), names, carried), kinds[: len(node.outputs)])
+
+    def _graph(self, body: Subgraph, inputs: Mapping[str, TensorType]) -> Graph:
+        """A body as a graph: what it reads around it is given to it."""
+        outside = [value for value in read_outside(body) if value in self.types]
+        given = {value: self.types[value] for value in outside if value not in self.constants}
+        known = {value: self.constants[value] for value in outside if value in self.constants}
+        walk = _Inference({}, {}, self.limits, self.unreadable, self.expand, self.counted)
+        taken_ = {}
+        for value, type_ in {**inputs, **given}.items():
+            shape = [
+                walk._count(value, at, MOST_COUNTED, axis=True) if isinstance(n, str) else n
+                for at, n in enumerate(type_.shape)
+            ]
+            taken_[value] = TensorType(type_.dtype, tuple(shape))
+        graph = typed_graph(
+            taken_,
+            body.outputs,
+            body.nodes,
+            {**known, **body.constants},
+            limits=self.limits,
+            refused=self.unreadable,
+            expand=self.expand,
+            counted=self.counted,
+        )
+        return replace(graph, counts={**walk.counts, **graph.counts}, returned=len(body.outputs))
+
+    def _controlled(self, node: Node, control: Control, types: Sequence[Sequence[TensorType]]) -> None:
+        """Note a node that runs graphs: its outputs have sizes that only a run knows where theirs differ."""
+        inner = frozenset(symbol for graph in control.graphs for symbol in graph.counts)
+        outside = [value for graph in control.graphs for value in graph.inputs if value not in control.takes]
+        for output, kinds in zip(node.outputs, types, strict=True):
+            apart = unlike([t if t.is_static else _zeros(t) for t in kinds], inner)
+            if apart is None:
+                self._refuse(node, f"its output {quoted(output)} is of another kind where it runs otherwise")
+                return
+            open_ = [a or any(isinstance(t.shape[at], str) for t in kinds) for at, a in enumerate(apart)]
+            shape = tuple(
+                self._count(output, at, MOST_COUNTED, axis=True) if moves else kinds[0].shape[at]
+                for at, moves in enumerate(open_)
+            )
+            self.types[output] = TensorType(kinds[0].dtype, shape)
+        inputs = tuple(dict.fromkeys((*(v for v in node.inputs if v), *outside)))
+        self.controls[node.used_outputs[0]] = control
+        # `loops` keeps the places of inputs that are absent
+        loops = {"inputs": ",".join(str(int(bool(v))) for v in node.inputs)}
+        made = Node(node.op, inputs, node.outputs, loops, node.name, OWN, 1, node.origin)
+        self.nodes.append(made)
+
     def _map(self, node: Node) -> None:
         """Write a `SequenceMap` out: its body for each element, other sequences taken element by element."""
         body = _body(node, len(node.inputs), len(node.outputs))
@@ -388,6 +600,21 @@ class _Inference:
                 self.sequences[output] = tuple(made[k] for made in series)
 
     def _run(self, node: Node, entry: Operator, context: Context) -> None:
+        sized = [at for at, value in enumerate(context.values) if is_sized(value)]
+        if sized and entry.evaluate is None:
+            made = folded(context, entry)
+            if made is not None:
+                self._settle(node, [array for array, _ in made], [dtype for _, dtype in made])
+                return
+        if sized and (instead := run_time_node(node, context)) is not None:
+            self.visit(instead)
+            return
+        for at in sized:
+            if at not in entry.static and (many := context.values[at]) is not None and many.size != 1:
+                inputs = [*node.inputs]
+                inputs[at] = self._as_data(inputs[at])
+                self.visit(replace(node, inputs=tuple(inputs)))
+                return
         if entry.evaluate is not None:
             bounded = replace(
                 context, max_bytes=min(context.max_bytes, self.limits.folded_bytes - self.folded)
@@ -405,7 +632,7 @@ class _Inference:
         operands = [
             None
             if type_ is None
-            else literal(value)
+            else literal(value, type_.dtype)
             if value is not None and value.size == 1
             else placeholder(type_, f"x{at}")
             for at, (type_, value) in enumerate(zip(context.types, context.values, strict=True))
@@ -423,8 +650,14 @@ class _Inference:
         size = sum(made.type.nbytes for _, made in wanted)
         if _stays_quantised(node, context):
             size = self.limits.folded_bytes + 1
-        affordable = entry.kind is Kind.VIEW or self.folded + size <= self.limits.folded_bytes
-        if affordable and all(value in self.constants for value in node.used_inputs):
+        held = (v for v in node.attributes.values() if isinstance(v, np.ndarray))
+        fixed = (
+            not sized
+            and not any(map(is_sized, held))
+            and not any(map(is_open, (n for _, made in wanted for n in made.type.sizes)))
+        )
+        fixed = fixed and all(value in self.constants for value in node.used_inputs)
+        if fixed and (entry.kind is Kind.VIEW or self.folded + size <= self.limits.folded_bytes):
             if entry.kind is Kind.VIEW:
                 array = self.constants[node.inputs[0]]
                 self._settle(node, [array.reshape(results[0].shape)])
@@ -463,17 +696,29 @@ class _Inference:
                 self.types[value] = TensorType(made.type.dtype, (repeat.count, *made.type.shape))
         self.nodes.append(node)
 
-    def _settle(self, node: Node, arrays: Sequence[Array | None]) -> None:
-        for value, array in zip(node.outputs, arrays, strict=False):
+    def _as_data(self, value: str) -> str:
+        """The tensor that holds what a value does, sizes of a run: a kernel makes it."""
+        name = f"{value}/sizes"
+        if name not in self.types:
+            self.visit(sizes_node(self.constants[value], self.types[value].dtype, name))
+        return name
+
+    def _settle(self, node: Node, arrays: Sequence[Array | None], dtypes: Sequence[str | None] = ()) -> None:
+        for value, array, dtype in zip_longest(node.outputs, arrays, dtypes):
             if value and array is not None:
                 self.constants[value] = array
-                self.types[value] = type_of(array)
+                self.types[value] = type_of(array) if dtype is None else TensorType(dtype, array.shape)
                 # A view of a constant takes no memory of its own.
                 self.folded += array.nbytes if array.base is None else 0
 
 
 def _without_elements(dtype: str, shape: Sequence[int]) -> Array:
     return np.zeros(shape, dtype_of(dtype).numpy)
+
+
+def _zeros(type_: TensorType) -> TensorType:
+    """A type with 0 for each size that is not known yet."""
+    return TensorType(type_.dtype, tuple(0 if isinstance(n, str) else n for n in type_.shape))
 
 
 def _stays_quantised(node: Node, context: Context) -> bool:

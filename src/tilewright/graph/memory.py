@@ -94,6 +94,35 @@ def plan_memory(
     return MemoryPlan({tensor: offsets[roots.get(tensor, tensor)] for tensor in lives}, size, shared)
 
 
+def plan_slots(
+    steps: Sequence[Step],
+    sizes: Mapping[str, int],
+    typical: Mapping[str, int],
+    kept: Collection[str] = (),
+) -> list[tuple[str, ...]]:
+    """Slots of memory for tensors whose sizes only a run knows: those of each are never alive together.
+
+    In a run a slot is as large as the largest tensor in it. Each tensor goes where least is wasted at its
+    ``typical`` size, the largest first, and into the bytes of another only where their ``sizes`` are equal
+    in every run.
+    """
+    lives = _lives(steps, sizes, kept)
+    shared = _in_place(steps, sizes, lives, dict.fromkeys(lives))
+    slots: list[list[str]] = []
+    for tensor in sorted(lives, key=lambda tensor: (-typical[tensor], lives[tensor].first, tensor)):
+        life = lives[tensor]
+        for members in slots:
+            if not any(
+                life.meets(lives[other]) and shared.get(other) != tensor and shared.get(tensor) != other
+                for other in members
+            ):
+                members.append(tensor)
+                break
+        else:
+            slots.append([tensor])
+    return [tuple(members) for members in slots]
+
+
 def live_bytes(steps: Sequence[Step], sizes: Mapping[str, int], kept: Collection[str] = ()) -> int:
     """The largest sum of the aligned sizes of tensors alive at one step, nothing shared.
 

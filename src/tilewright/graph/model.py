@@ -4,7 +4,7 @@
                   types (value name -> TensorType, of every value)
     Node       := operator (domain, name, version), inputs, outputs, attributes, name in the user's model
     TensorType := dtype, shape
-    Dim        := int | str                     a string is an unknown size, by name
+    Dim        := int | Size | str              a Size is one of a run, a string an unknown size, by name
 
 A *value* is a tensor known by its name. Each value is made once: it is an input, a constant or one output of
 one node. The empty string stands for an optional input that is absent, or an output nobody wants. Names come
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tilewright.ir import dtype_of
+from tilewright.ir import Size, dtype_of
 from tilewright.support import InternalError, ModelError, NodeLocation, digest, quoted
 
 Array = npt.NDArray[Any]
@@ -59,13 +59,13 @@ class TensorType:
 
     @property
     def is_static(self) -> bool:
-        """Whether every size is known."""
-        return all(isinstance(size, int) for size in self.shape)
+        """Whether every size is known, be it as one of a run."""
+        return all(isinstance(size, int | Size) for size in self.shape)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """The shape, all of it known. Raises InternalError where it is not."""
-        known = tuple(size for size in self.shape if isinstance(size, int))
+        known = tuple(size for size in self.shape if isinstance(size, int | Size))
         if len(known) != len(self.shape):
             raise InternalError(f"the shape {self} has unknown sizes")
         return known
@@ -178,6 +178,13 @@ class Graph:
     types: Mapping[str, TensorType]
     output_names: tuple[str, ...] = ()
     name: str = ""
+    counts: Mapping[str, tuple[str, int, bool]] = field(default_factory=dict)
+    """Symbols of sizes that data decides: the value that says each, and whether by the number of elements
+    along an axis or by an element, which is numbered."""
+    controls: Mapping[str, object] = field(default_factory=dict)
+    """What nodes do that run graphs (``control.py``), by their first outputs."""
+    returned: int | None = None
+    """How many of the outputs the graph is for; others are values that say sizes. All, where it is None."""
     _producers: dict[str, Node] = field(default_factory=dict, init=False, repr=False)
     _consumers: dict[str, tuple[Node, ...]] = field(default_factory=dict, init=False, repr=False)
 
@@ -255,7 +262,12 @@ class Graph:
 
 
 def type_of(array: Array) -> TensorType:
-    """The type of a numpy array. Raises ModelError for an element type that tensors do not have."""
+    """The type of a numpy array; of one that holds sizes of a run, that of sizes.
+
+    Raises ModelError for an element type that tensors do not have.
+    """
+    if array.dtype == object:
+        return TensorType("i64", tuple(array.shape))
     try:
         return TensorType(dtype_of(array.dtype).name, tuple(array.shape))
     except (KeyError, TypeError):

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 from tilewright import lang
 from tilewright.graph.model import Array, TensorType
-from tilewright.ir import dtype_of
+from tilewright.ir import Size, dtype_of, most
 
 #: The axes that a stage's function is given, and arithmetic on them.
 Ix: TypeAlias = lang.IndexExpr
@@ -73,9 +73,13 @@ class Operand:
         return TensorType(self.dtype, self.shape)
 
 
-def literal(array: Array) -> Operand:
-    """The operand of an array with one element."""
-    dtype, value = dtype_of(array.dtype).name, array.reshape(()).item()
+def literal(array: Array, dtype: str | None = None) -> Operand:
+    """The operand of an array with one element, of a ``dtype`` where that is a size of a run."""
+    value = array.reshape(()).item()
+    if isinstance(value, Size):
+        kind = dtype or "i64"
+        return Operand(tuple(array.shape), kind, None, lambda *i: lang.to_scalar(value, kind))
+    dtype = dtype_of(array.dtype).name
     return Operand(tuple(array.shape), dtype, None, lambda *i: lang.const(value, dtype))
 
 
@@ -160,4 +164,4 @@ def index_value(at: At, dtype: str) -> lang.Scalar:
 
 def clamped(at: lang.Scalar, size: int) -> Ix:
     """An index read from data, limited to an axis of that size."""
-    return lang.to_index(lang.clamp(at, 0, max(size - 1, 0)))
+    return lang.to_index(lang.clamp(at, 0, most(size - 1, 0)))

@@ -20,8 +20,9 @@ import numpy as np
 from tilewright.graph.model import Array, Attribute, Node, Repeat, TensorType
 from tilewright.graph.program import blaming
 from tilewright.graph.registry import Context, arity, standard_domain
+from tilewright.graph.size_values import array_of_sizes
 from tilewright.graph.unroll import VERSION
-from tilewright.ir import dtype_of
+from tilewright.ir import dtype_of, is_open
 from tilewright.support import InternalError
 
 
@@ -98,7 +99,27 @@ class Parts:
 
     def ints(self, values: Sequence[int]) -> str:
         """A constant of integers, as operators take shapes and axes."""
-        return self.constant(np.array(values, np.int64))
+        return self.constant(array_of_sizes(values))
+
+    def filled(self, shape: Sequence[int], value: float, dtype: str, name: str = "") -> str:
+        """A tensor of one value: a constant, or made in each run where only that knows the shape."""
+        made = np.full((), value, dtype_of(dtype).numpy)
+        if not any(map(is_open, shape)):
+            return self.constant(np.full(tuple(shape), made), name)
+        output = f"{self.prefix}{name}" if name else ""
+        return self.add("ConstantOfShape", (self.ints(shape),), output, value=made.reshape(1))
+
+    def places(self, count: int, dtype: str = "i64", name: str = "") -> str:
+        """0, 1 … before a count: a constant, or made in each run where only that knows how many there are."""
+        if not is_open(count):
+            return self.constant(np.arange(count, dtype=dtype_of(dtype).numpy), name)
+        ends = (
+            self.number(0, "i64"),
+            self.constant(array_of_sizes([count]).reshape(())),
+            self.number(1, "i64"),
+        )
+        made = self.add("Range", ends)
+        return made if dtype == "i64" else self.add("Cast", (made,), to=dtype)
 
     def number(self, value: float, dtype: str) -> str:
         """A constant of one element."""

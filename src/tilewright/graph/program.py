@@ -39,18 +39,19 @@ class Repetition:
     """How often a program runs in a row, and what each run is given.
 
     Of the arguments `sliced`, inputs and all outputs, a run sees its own part alone. `carried` maps inputs to
-    the outputs that they are in the run before; the first run is given the input itself. `order` are the
-    parts in the order of the runs.
+    the outputs that they are in the run before; the first run is given the input itself. There are `count`
+    runs, which only a run of the model may know; those that go `backwards` begin with the last part.
     """
 
-    order: range
+    count: int
     sliced: frozenset[str]
     carried: Mapping[str, str]
+    backwards: bool = False
 
     @property
-    def count(self) -> int:
-        """How many runs there are."""
-        return len(self.order)
+    def order(self) -> range:
+        """The parts in the order of the runs."""
+        return range(self.count - 1, -1, -1) if self.backwards else range(self.count)
 
     def source(self, name: str, run: int) -> tuple[str, int | None]:
         """What an argument is in a run: an argument of the program, and its part; none if it is the whole."""
@@ -247,7 +248,7 @@ class _Builder:
         if value not in self.operands:
             array = self.constants.get(value)
             if array is not None and array.size == 1:
-                self.operands[value] = literal(array)
+                self.operands[value] = literal(array, self.types[value].dtype)
             else:
                 self.operands[value] = self._given(value, self.types[value])
         return self.operands[value]
@@ -333,7 +334,8 @@ class _Builder:
         places = {label: at for label, at in self.places.items() if label in read}
         sliced = {label for label, at in places.items() if at in node.repeat.sliced}
         return Repetition(
-            node.repeat.order,
+            node.repeat.count,
             frozenset((*sliced, *labels)),
             {label: made[node.outputs[carried[at]]] for label, at in places.items() if at in carried},
+            node.repeat.backwards,
         )

@@ -26,7 +26,7 @@ import numpy as np
 
 from tilewright.graph.model import Array, Attribute, Node, TensorType, type_of
 from tilewright.graph.operand import Operand, literal, placeholder
-from tilewright.ir import dtype_of
+from tilewright.ir import RelationError, Size, dtype_of, index_of, int_lower, int_upper, is_open
 from tilewright.support import (
     InternalError,
     ModelError,
@@ -60,7 +60,8 @@ class UndeterminedError(UnsupportedOperatorError):
         super().__init__(
             UnsupportedOperatorError.of(nodes).what,
             nodes=nodes,
-            hint=f"compile for fixed values of {names}: constants={{name: array}}",
+            hint=f"compile for fixed values of {names}: constants={{name: array}}; "
+            "dynamic={} lets data say sizes",
         )
         self.inputs = tuple(inputs)
 
@@ -172,6 +173,16 @@ class Context:
         if not condition:
             raise ModelError(problem, where=self.node.location)
 
+    def agree(self, a: int, b: int) -> bool:
+        """Whether two sizes are equal, as the node needs them. Raises RelationError where runs show it."""
+        if a == b:
+            return True
+        difference = index_of(a) - index_of(b)
+        low, high = int_lower(difference, {}), int_upper(difference, {})
+        if difference.terms and (low is None or low <= 0) and (high is None or high >= 0):
+            raise RelationError(difference)
+        return False
+
     def has(self, name: str) -> bool:
         """Whether the attribute is given."""
         return name in self.node.attributes
@@ -255,11 +266,11 @@ class Context:
         """A static input of one element as an integer."""
         value = self.static(at)
         self.require(value.size == 1, f"its input {at} must have one element")
-        return int(value.reshape(()))
+        return integer_of(value.reshape(()).item())
 
     def static_ints(self, at: int) -> tuple[int, ...]:
         """A static input as integers."""
-        return tuple(int(value) for value in self.static(at).reshape(-1))
+        return tuple(integer_of(value) for value in self.static(at).flat)
 
     def ints_from(self, name: str, at: int) -> tuple[int, ...] | None:
         """Integers that are an attribute in older operator sets, an input in newer ones; None if absent."""
@@ -276,7 +287,7 @@ class Context:
 
     def limit_bytes(self, count: int, what: str = "its output") -> None:
         """Raise ResourceError, naming the node, for a tensor of more bytes than are allowed."""
-        if count > self.max_bytes:
+        if not is_open(count) and count > self.max_bytes:
             raise ResourceError(
                 f"{what} would take {format_bytes(count)}",
                 where=self.node.location,
@@ -302,6 +313,11 @@ class Context:
         operand = placeholder(type_of(array), unique)
         self.tables[unique] = (array, operand)
         return operand
+
+
+def integer_of(value: float | int) -> int:
+    """An element of an array as an integer; a size of a run stays one."""
+    return value if isinstance(value, Size) else int(value)
 
 
 def _all_of(value: Attribute, kind: type) -> bool:
@@ -408,7 +424,6 @@ def find_operator(node: Node) -> Operator | None:
 #: Why operators that models do have are not supported.
 _REASONS: Final = MappingProxyType(
     {
-        "NonMaxSuppression": "how many boxes it keeps, only a run knows: cut the model before it",
         "ImageDecoder": "images are decoded before the model is run: give it pixels",
         "Multinomial": "it draws numbers: give them to the model as an input",
     }

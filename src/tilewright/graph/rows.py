@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tilewright.graph.model import Array, Node, TensorType
 from tilewright.graph.program import nodes_program
-from tilewright.ir import stmt_loads
+from tilewright.ir import as_size, stmt_loads
 
 
 def reduced_axes(
@@ -25,6 +25,6 @@ def reduced_axes(
             continue
         for load in stmt_loads(stage.body):
             buffer = made.program.buffer(load.buffer)
-            if tuple(size.as_int() for size in buffer.shape) == shape:
+            if tuple(as_size(size) for size in buffer.shape) == shape:
                 axes.update(at for at, index in enumerate(load.indices) if index.vars & reduced)
     return frozenset(axes)

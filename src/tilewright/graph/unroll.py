@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from tilewright.graph.model import Array, Attribute, Node, Subgraph
+from tilewright.graph.size_values import array_of_sizes
 
 #: Steps and nodes that a loop may be unrolled to.
 MAX_STEPS: Final = 1024
@@ -83,4 +84,4 @@ def taken(value: str, at: int, axis: int, output: str) -> tuple[Node, dict[str, 
     """The node that takes one slice of a value along an axis, which vanishes, and its constant."""
     index = f"{output}.index"
     node = Node("Gather", (value, index), (output,), {"axis": axis}, version=VERSION)
-    return node, {index: np.array(at, np.int64)}
+    return node, {index: array_of_sizes([at]).reshape(())}

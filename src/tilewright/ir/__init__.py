@@ -97,7 +97,26 @@ from tilewright.ir.expr import (
     walk_index,
     with_children,
 )
-from tilewright.ir.generalise import generalise
+from tilewright.ir.extent import (
+    TYPICAL,
+    OpenSignError,
+    OpenSizeError,
+    RelationError,
+    Size,
+    as_size,
+    base_symbols,
+    exact_quotient,
+    index_of,
+    is_nonnegative,
+    is_open,
+    least,
+    most,
+    most_of,
+    times,
+    typical,
+    typical_size,
+    typical_sizes,
+)
 from tilewright.ir.hints import (
     ASYNCHRONOUS,
     ATOMIC_UPDATES,
@@ -122,6 +141,7 @@ from tilewright.ir.index import (
     MinMax,
     Mod,
     Opaque,
+    OpenIndexError,
     Param,
     Var,
     floordiv,
@@ -180,7 +200,7 @@ from tilewright.ir.rewrite import (
 )
 from tilewright.ir.scalar_ops import UndefinedError
 from tilewright.ir.sharing import Numbering, shared_nodes
-from tilewright.ir.sizes import bind_params, buffer_at, function_at, program_at
+from tilewright.ir.sizes import bind_params, buffer_at, function_at, param_value, program_at
 from tilewright.ir.stmt import (
     NOTHING,
     PARALLEL,
@@ -229,9 +249,28 @@ from tilewright.ir.tf32 import tf32_argument, tf32_rounded
 from tilewright.ir.verify import DECOMPOSED, LOWERED, SCHEDULED, Level, read_program, verify, verify_program
 
 __all__ = [
+    "OpenIndexError",
+    "OpenSizeError",
+    "OpenSignError",
+    "RelationError",
+    "Size",
+    "as_size",
+    "base_symbols",
+    "exact_quotient",
+    "index_of",
+    "is_nonnegative",
+    "is_open",
+    "least",
+    "most_of",
+    "times",
+    "typical",
+    "typical_size",
+    "typical_sizes",
+    "TYPICAL",
+    "most",
+    "param_value",
     "buffer_at",
     "outermost",
-    "generalise",
     "program_at",
     "MAX_RANK",
     "ASYNCHRONOUS",

@@ -39,12 +39,17 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A symbolic size: an integer in ``[lo, hi]``, a multiple of ``multiple_of``, checked at entry."""
+    """A symbolic size: an integer in ``[lo, hi]``, a multiple of ``multiple_of``, checked at entry.
+
+    A size that is a product of others says of which, ``factors``: indices stay linear in it. Its name says
+    the same, so that equal products are equal sizes.
+    """
 
     name: str
     lo: int = 1
     hi: int = 1 << 31
     multiple_of: int = 1
+    factors: tuple[Atom, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def key(self) -> Key:
@@ -119,6 +124,10 @@ def _operand(arg: Index) -> str:
     return str(arg) if str(arg).isidentifier() else f"({arg})"
 
 
+class OpenIndexError(ValueError):
+    """A number is asked of an index that is none."""
+
+
 Atom: TypeAlias = Var | Param | FloorDiv | Mod | MinMax | Opaque
 IndexLike: TypeAlias = "Index | Var | Param | int"
 
@@ -169,9 +178,9 @@ class Index:
         return not self.terms
 
     def as_int(self) -> int:
-        """The value of a constant index; ``ValueError`` where it is not constant."""
+        """The value of a constant index; OpenIndexError where it is not constant."""
         if self.terms:
-            raise ValueError(f"index {self} is not a constant")
+            raise OpenIndexError(f"index {self} is not a constant")
         return self.const
 
     def coefficient(self, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 from tilewright.ir.buffer import Buffer, IndexMap
 from tilewright.ir.expr import Expr, map_indices
@@ -14,12 +15,12 @@ from tilewright.ir.stmt import Block, LoopFunction, Stmt
 
 
 def bind_params(x: Index, params: Mapping[str, int]) -> Index:
-    """The index with parameters replaced by their values."""
+    """The index with parameters replaced by their values; a product of others follows from theirs."""
     out = Index(x.const)
     for atom, c in x.terms:
         match atom:
             case Param():
-                new = Index(params[atom.name])
+                new = Index(param_value(atom, params))
             case FloorDiv(arg, d):
                 new = floordiv(bind_params(arg, params), d)
             case Mod(arg, d):
@@ -32,6 +33,13 @@ def bind_params(x: Index, params: Mapping[str, int]) -> Index:
                 new = index(atom)
         out = out + new * c
     return out
+
+
+def param_value(p: Param, params: Mapping[str, int]) -> int:
+    """The value of a symbolic size; of a product whose own is not given, by its factors."""
+    if p.name in params or not p.factors:
+        return params[p.name]
+    return prod(bind_params(index(factor), params).as_int() for factor in p.factors)
 
 
 def buffer_at(b: Buffer, params: Mapping[str, int]) -> Buffer:

@@ -494,6 +494,8 @@ def as_index(value: object) -> Index | None:
         return value.index
     if isinstance(value, Index):
         return value
+    if isinstance(value, ir.Size):
+        return value.index
     if isinstance(value, ir.Param):
         return ir.index(value)
     if isinstance(value, bool | np.bool_):
@@ -520,6 +522,8 @@ def literal(value: object, dtype: DType, at: Place | None = None) -> Expr | None
     """
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, ir.Size):
+        return ir.OfIndex(value.index, dtype)
     if isinstance(value, bool):
         if dtype.kind != "bool":
             raise problem(f"the literal {value} among values of type {dtype}", "write a number, or cast", at)

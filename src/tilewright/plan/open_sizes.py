@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import isqrt
 from typing import Final
 
 from tilewright.codegen import check
@@ -13,12 +12,12 @@ from tilewright.ir import (
     F32,
     REGISTER,
     Buffer,
-    Param,
     Program,
     bind_params,
     buffers_of,
     function_at,
     program_at,
+    typical_sizes,
 )
 from tilewright.lower import lower
 from tilewright.plan.algorithms.accuracy import EXACT
@@ -28,8 +27,6 @@ from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError, TargetError
 from tilewright.target import Instruction, Target
 
-TYPICAL: Final = 509
-"""What a symbolic size is taken for, or a prime below it: no multiple of a tile, so that remainders count."""
 VECTORS: Final = 2
 """Vectors of f32 numbers in one strip of a loop that a fixed size would have as one vector loop."""
 
@@ -41,14 +38,14 @@ def schedule_open(
 ) -> Schedule:
     """The schedule of a program with symbolic sizes.
 
-    The plan is that of the program at sizes around :data:`TYPICAL`, by the direct method: others ask for
-    sizes that divide. ``planned`` makes it, by default the rules do. Its steps are applied to the program
-    with its symbols; those that are refused there, because they hold for that size alone, are left out, and
-    noted. Each step that is applied keeps the meaning for all sizes. Where some are left out, the plan
-    without tile registers, whose rows would have to be padded, and that of the symbols themselves are tried,
-    too: the one that the analytic model prices lowest at the typical sizes is taken.
+    The plan is that of the program at sizes around :data:`tilewright.ir.TYPICAL`, by the direct method:
+    others ask for sizes that divide. ``planned`` makes it, by default the rules do. Its steps are applied to
+    the program with its symbols; those that are refused there, because they hold for that size alone, are
+    left out, and noted. Each step that is applied keeps the meaning for all sizes. Where some are left out,
+    the plan without tile registers, whose rows would have to be padded, and that of the symbols themselves
+    are tried, too: the one that the analytic model prices lowest at the typical sizes is taken.
     """
-    sizes = {p.name: typical_size(p) for p in program.params}
+    sizes = typical_sizes(program.params)
     typical = program_at(program, sizes)
 
     def by_rules(at: Program, on: Machine) -> Schedule:
@@ -167,15 +164,3 @@ def _vector_strips(s: Schedule, loop: str, target: Target) -> Schedule | None:
         return cut.vectorize(f"{loop}_lane").vectorize(f"{loop}_lane_1")
     except ScheduleError:
         return None
-
-
-def typical_size(p: Param) -> int:
-    """A number near :data:`TYPICAL` that a symbolic size may have."""
-    first = -(-p.lo // p.multiple_of)
-    most = max(first, min(p.hi, TYPICAL) // p.multiple_of)
-    return p.multiple_of * next((n for n in range(most, first, -1) if _is_prime(n)), most)
-
-
-def _is_prime(n: int) -> bool:
-    """Whether no tile but one element divides a size."""
-    return n > 1 and all(n % d for d in range(2, isqrt(n) + 1))

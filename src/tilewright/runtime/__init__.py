@@ -4,6 +4,7 @@ from tilewright.runtime.bound import BoundModel, bound_feeds
 from tilewright.runtime.container import Piece, write_container
 from tilewright.runtime.device_code import DeviceCode, SavedKernel
 from tilewright.runtime.executor import (
+    Amount,
     BufferRef,
     ExecutionPlan,
     KernelCall,
@@ -11,6 +12,7 @@ from tilewright.runtime.executor import (
     PlanBuilder,
     PlanContents,
     RangeCheck,
+    amount_in,
 )
 from tilewright.runtime.load import OpenedModel, is_saved_model, load_opened, open_saved_model
 from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, kernel_symbol
@@ -33,12 +35,22 @@ from tilewright.runtime.native import (
     now_ns,
 )
 from tilewright.runtime.open_manifest import OpenManifest, RangeManifest
-from tilewright.runtime.open_sizes import AffineDim, OpenTensor, Ranges, SizeReader
+from tilewright.runtime.open_plan import OpenPlan, Relation, SizedTensor
+from tilewright.runtime.open_sizes import (
+    AffineDim,
+    OpenTensor,
+    Ranges,
+    SizeRange,
+    SizeReader,
+    Sizes,
+    extent_at,
+)
 from tilewright.runtime.pool import PoolOptions, ThreadPool, default_pool, pool_for, shared_pool
-from tilewright.runtime.ranges import Extent, RangePlan, SizedTensor, extent_at
 from tilewright.runtime.results import Results
 from tilewright.runtime.saved import SavedModel
 from tilewright.runtime.saved_open import SavedDynamicModel
+from tilewright.runtime.size_program import SIZE_OPS, SizeProgram
+from tilewright.runtime.staged import BranchStep, Count, CountError, LoopStep, PlanStage, StagedPlan
 from tilewright.runtime.tensors import (
     HoldsCode,
     TensorInfo,
@@ -79,16 +91,27 @@ __all__ = [
     "RangeCheck",
     "Requirements",
     "SizedTensor",
-    "RangePlan",
+    "OpenPlan",
+    "Relation",
     "Ranges",
-    "Extent",
+    "SIZE_OPS",
+    "SizeProgram",
     "Results",
+    "BranchStep",
+    "Count",
+    "CountError",
+    "LoopStep",
+    "PlanStage",
+    "StagedPlan",
     "OpenManifest",
     "OpenTensor",
     "RangeManifest",
     "SavedDynamicModel",
     "SavedModel",
+    "SizeRange",
     "SizeReader",
+    "Sizes",
+    "extent_at",
     "TensorInfo",
     "ThreadPool",
     "address_of",
@@ -101,7 +124,8 @@ __all__ = [
     "checked_names",
     "checked_results",
     "default_pool",
-    "extent_at",
+    "Amount",
+    "amount_in",
     "draw_feeds",
     "guarded_array",
     "is_saved_model",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from ctypes import byref, c_void_p
 from dataclasses import dataclass, replace
 from struct import Struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,33 @@ MAX_BYTES: Final = 1 << 46
 """Sizes and offsets beyond this are mistakes: 64 TiB."""
 
 
+if TYPE_CHECKING:
+    # to types a number of a run is an integer; where one is calculated with before, that fails
+    _Integer = int
+else:
+    _Integer = object
+
 SCRATCH_PAGE: Final = 4096
 """The scratch of each thread begins at a multiple of this from the first one's (OWN_PAGE of plan.c)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParamRef(_Integer):
+    """A number that each run is given, by its place among the run's parameters."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"value {self.index} of a run"
+
+
+Amount: TypeAlias = int
+"""A number that is known, or that each run is given: a :class:`ParamRef`."""
+
+
+def amount_in(amount: Amount, params: Sequence[int]) -> int:
+    """A number in a run of these parameters."""
+    return params[amount.index] if isinstance(amount, ParamRef) else amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +61,21 @@ class BufferRef:
     kind: int
     """INPUT, OUTPUT, CONSTANT or ARENA of `runtime.native`."""
     index: int
-    """Number of the input, output or constant; 0 for the arena."""
-    offset: int
+    """Number of the input, output, constant or slot of the arena."""
+    offset: Amount
     """First byte."""
-    nbytes: int
+    nbytes: Amount
     """Number of bytes."""
+    advance: Amount = 0
+    """Bytes by which it moves on with each call of a step that is repeated."""
+    first: int = 0
+    """Unless 0, which of the step's places the first call is given instead: this one is the second's."""
 
     def part(self, offset: int, nbytes: int) -> "BufferRef":
         """The `nbytes` bytes from `offset` on. Raises ValueError if they are not all within."""
         if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
             raise ValueError(f"bytes {offset} to {offset + nbytes} are not within {self.nbytes}")
         return BufferRef(self.kind, self.index, self.offset + offset, nbytes)
-
-
-@dataclass(frozen=True, slots=True)
-class ParamRef:
-    """A parameter whose value is given to each run."""
-
-    index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +88,13 @@ class KernelCall:
 
     kernel: int
     buffers: tuple[BufferRef, ...]
-    params: tuple[int | ParamRef, ...]
+    params: tuple[Amount, ...]
     name: str
     checks: tuple[str, ...]
     section: int = 0
     lane: int = 0
+    repeat: Amount = 1
+    """How often it is called, one call after the other; places move on where a run says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +109,30 @@ class RangeCheck:
 
     place: BufferRef
     dtype: str
-    low: int
-    high: int
+    low: Amount
+    high: Amount
     node: str
     value: str
-    shape: tuple[int, ...]
+    shape: tuple[Amount, ...]
     first: int = 0
     stride: int = 1
     step: int = native.FIRST
+    many: ParamRef | None = None
+    """How many numbers there are, where runs say so."""
 
     @property
-    def count(self) -> int:
+    def count(self) -> Amount:
         """How many numbers there are."""
+        if self.many is not None:
+            return self.many
         return -(-(self.place.nbytes // np.dtype(self.dtype).itemsize) // self.stride)
 
-    def complaint(self, at: int, number: int) -> InputError:
-        """The error for number ``at`` of the check."""
-        place = [int(i) for i in np.unravel_index(self.first + at * self.stride, self.shape or (1,))]
+    def complaint(self, at: int, number: int, params: Sequence[int] = ()) -> InputError:
+        """The error for number ``at`` of the check, in a run of some parameters."""
+        low, high, *shape = (amount_in(n, params) for n in (self.low, self.high, *self.shape))
+        place = [int(i) for i in np.unravel_index(self.first + at * self.stride, shape or (1,))]
         where = f" at {place}" if self.shape else ""
-        allowed = f"from {self.low} to {self.high - 1}" if self.low < self.high else "nothing"
+        allowed = f"from {low} to {high - 1}" if low < high else "nothing"
         return InputError(
             f"{self.node}: {quoted(self.value)} holds {number}{where}, which is out of range ({allowed})",
             hint="checks=False when compiling leaves such checks out, and results are then undefined",
@@ -119,8 +148,8 @@ class PlanContents:
     that it is copied to when all steps have run.
     """
 
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    inputs: tuple[Amount, ...]
+    outputs: tuple[Amount, ...]
     param_count: int
     constants: tuple[npt.NDArray[Any], ...]
     steps: tuple[KernelCall, ...]
@@ -129,9 +158,8 @@ class PlanContents:
     scratch_bytes: int
     checks: tuple[RangeCheck, ...] = ()
     copies: tuple[tuple[BufferRef, BufferRef], ...] = ()
-    counts: tuple[ParamRef, ...] = ()
-    """How many numbers each of the checks looks at and how many bytes each of the copies has, where runs say
-    so; empty where that is known."""
+    slots: tuple[ParamRef, ...] = ()
+    """Bytes of the slots of the arena after the first one, which has ``arena_bytes``."""
 
 
 class PlanBuilder:
@@ -143,8 +171,9 @@ class PlanBuilder:
     def __init__(self, pool: ThreadPool) -> None:
         """A plan whose parallel loops will run on this pool."""
         self._pool = pool
-        self._inputs: list[int] = []
-        self._outputs: list[int] = []
+        self._inputs: list[Amount] = []
+        self._outputs: list[Amount] = []
+        self._slots: list[ParamRef] = []
         self._constants: list[npt.NDArray[Any]] = []
         self._param_count = 0
         self._steps: list[KernelCall] = []
@@ -154,12 +183,12 @@ class PlanBuilder:
         self._workspace_bytes = 0
         self._scratch_bytes = 0
 
-    def input(self, nbytes: int) -> BufferRef:
+    def input(self, nbytes: Amount) -> BufferRef:
         """The next input, of `nbytes` bytes."""
         self._inputs.append(_checked_size(nbytes))
         return BufferRef(native.INPUT, len(self._inputs) - 1, 0, nbytes)
 
-    def output(self, nbytes: int) -> BufferRef:
+    def output(self, nbytes: Amount) -> BufferRef:
         """The next output, of `nbytes` bytes."""
         self._outputs.append(_checked_size(nbytes))
         return BufferRef(native.OUTPUT, len(self._outputs) - 1, 0, nbytes)
@@ -183,6 +212,15 @@ class PlanBuilder:
         self._arena_bytes = max(self._arena_bytes, offset + nbytes)
         return BufferRef(native.ARENA, 0, offset, nbytes)
 
+    def slot(self, nbytes: ParamRef) -> BufferRef:
+        """A slot of the arena whose size each run says."""
+        self._slots.append(nbytes)
+        return BufferRef(native.ARENA, len(self._slots), 0, nbytes)
+
+    def params(self, count: int) -> None:
+        """Have runs be given so many parameters in all."""
+        self._param_count = count
+
     def param(self) -> ParamRef:
         """The next parameter of a run."""
         self._param_count += 1
@@ -192,7 +230,7 @@ class PlanBuilder:
         self,
         kernel: int,
         buffers: Sequence[BufferRef],
-        params: Sequence[int | ParamRef] = (),
+        params: Sequence[Amount] = (),
         *,
         workspace_bytes: int = 0,
         scratch_bytes: int = 0,
@@ -200,8 +238,9 @@ class PlanBuilder:
         checks: Sequence[str] = (),
         section: int = 0,
         lane: int = 0,
+        repeat: Amount = 1,
     ) -> None:
-        """Add a kernel call.
+        """Add a kernel call, ``repeat`` times over.
 
         `kernel` is the address of a `tw_kernel`; `workspace_bytes` and `scratch_bytes` are what its metadata
         asks for; `checks[k - 1]` says what was wrong when it returns k. `section` and `lane` are those of
@@ -215,7 +254,7 @@ class PlanBuilder:
         self._scratch_bytes = max(self._scratch_bytes, _checked_size(scratch_bytes))
         label = name or f"step {len(self._steps)}"
         self._steps.append(
-            KernelCall(kernel, tuple(buffers), tuple(params), label, tuple(checks), section, lane)
+            KernelCall(kernel, tuple(buffers), tuple(params), label, tuple(checks), section, lane, repeat)
         )
 
     def check(self, check: RangeCheck) -> None:
@@ -242,6 +281,7 @@ class PlanBuilder:
             scratch_bytes=self._scratch_bytes,
             checks=tuple(sorted(dict.fromkeys(self._checks), key=lambda check: check.step)),
             copies=tuple(self._copies),
+            slots=tuple(self._slots),
         )
         return ExecutionPlan(self._pool, contents, keep_alive)
 
@@ -265,7 +305,7 @@ class ExecutionPlan:
         self.step_names = tuple(step.name for step in contents.steps)
         """Name of each step, for profiles and messages."""
         self.arena_bytes = contents.arena_bytes
-        """Bytes of intermediate tensors of one run."""
+        """Bytes of intermediate tensors of one run, as far as it does not say them itself."""
         scratch = -(-contents.scratch_bytes // SCRATCH_PAGE) * SCRATCH_PAGE
         lanes = 1 + max((step.lane for step in contents.steps if step.section), default=0)
         self.run_bytes = contents.arena_bytes + contents.workspace_bytes * lanes + scratch * pool.threads
@@ -300,12 +340,10 @@ class ExecutionPlan:
         inputs: Sequence[npt.NDArray[Any]],
         outputs: Sequence[npt.NDArray[Any]],
         params: Sequence[int],
-        shapes: Sequence[tuple[int, ...]] = (),
     ) -> None:
-        """Run the steps once on arrays that may be smaller than stated, as the parameters say.
+        """Run the steps once on arrays that fit, as the caller has made sure: row-major, outputs writeable.
 
-        The caller has made sure of their sizes, and that they are row-major and the outputs writeable;
-        `shapes` are those of the values that are checked. Raises what `run` raises.
+        Raises what `run` raises.
         """
         arrays = [*inputs, *outputs]
         found = writeable_addresses(arrays)
@@ -318,11 +356,8 @@ class ExecutionPlan:
         )
         failure = native.Failure()
         code = self._run(self._handle, *tables, 1, None, byref(failure))
-        if code == native.OUT_OF_RANGE and shapes:
-            check = replace(self.contents.checks[failure.check], shape=shapes[failure.check])
-            raise check.complaint(failure.at, failure.number)
         if code:
-            raise self.failure(code, failure)
+            raise self.failure(code, failure, params)
 
     def measure(
         self,
@@ -341,9 +376,15 @@ class ExecutionPlan:
         self._call(inputs, outputs, params, repeats, nanoseconds)
         return nanoseconds
 
-    def bind(self, inputs: Sequence[npt.NDArray[Any]], outputs: Sequence[npt.NDArray[Any]]) -> "BoundPlan":
+    def bind(
+        self,
+        inputs: Sequence[npt.NDArray[Any]],
+        outputs: Sequence[npt.NDArray[Any]],
+        params: Sequence[int] = (),
+    ) -> "BoundPlan":
         """Runs on these very arrays, checked once. Raises what `run` raises before it runs."""
-        return BoundPlan(self, inputs, outputs, (self._handle, *self._tables(inputs, outputs, ())))
+        tables = self._tables(inputs, outputs, params)
+        return BoundPlan(self, inputs, outputs, params, (self._handle, *tables))
 
     def trim(self) -> None:
         """Free the memory kept for runs to come."""
@@ -363,7 +404,7 @@ class ExecutionPlan:
         timed = None if nanoseconds is None else address_of(nanoseconds)
         code = self._run(self._handle, *tables, repeats, timed, byref(failure))
         if code:
-            raise self.failure(code, failure)
+            raise self.failure(code, failure, params)
 
     def _tables(
         self,
@@ -378,8 +419,8 @@ class ExecutionPlan:
         arrays = [*inputs, *outputs]
         addresses = writeable_addresses(arrays) if len(inputs) == count else None
         if addresses is None or [array.nbytes for array in arrays] != self._sizes:
-            _check("input", inputs, self.inputs, writeable=False)
-            _check("output", outputs, self.outputs, writeable=True)
+            _check("input", inputs, [amount_in(n, params) for n in self.inputs], writeable=False)
+            _check("output", outputs, [amount_in(n, params) for n in self.outputs], writeable=True)
             addresses = [address_of(array) for array in arrays]
         return (
             self._input_table.pack(*addresses[:count]),
@@ -387,12 +428,12 @@ class ExecutionPlan:
             self._param_table.pack(*params) if params else b"",
         )
 
-    def failure(self, code: int, found: native.Failure) -> Exception:
-        """The error that says what a native run returned, and where."""
+    def failure(self, code: int, found: native.Failure, params: Sequence[int] = ()) -> Exception:
+        """The error that says what a native run of these parameters returned, and where."""
         at = found.step
         if code == native.OUT_OF_RANGE:
             check: RangeCheck = self.contents.checks[found.check]
-            return check.complaint(found.at, found.number)
+            return check.complaint(found.at, found.number, params)
         if code == native.NO_MEMORY and at < 0:
             return ResourceError(f"no memory to run the plan ({format_bytes(self.run_bytes)})")
         step = self._steps[at]
@@ -409,16 +450,18 @@ class ExecutionPlan:
 class BoundPlan:
     """Runs of a plan on arrays that stay where they are, and that it keeps alive: `ExecutionPlan.bind`."""
 
-    __slots__ = ("_arguments", "_failure", "_kept", "_plan", "_run")
+    __slots__ = ("_arguments", "_failure", "_kept", "_params", "_plan", "_run")
 
     def __init__(
         self,
         plan: ExecutionPlan,
         inputs: Sequence[npt.NDArray[Any]],
         outputs: Sequence[npt.NDArray[Any]],
+        params: Sequence[int],
         arguments: tuple[int | bytes, ...],
     ) -> None:
         self._plan = plan
+        self._params = tuple(params)
         self._kept = (tuple(inputs), tuple(outputs))
         self._failure = native.Failure()
         self._arguments = (*arguments, 1, None, byref(self._failure))
@@ -428,11 +471,11 @@ class BoundPlan:
         """Run the steps once. Raises what `ExecutionPlan.run` raises."""
         code = self._run(*self._arguments)
         if code:
-            raise self._plan.failure(code, self._failure)
+            raise self._plan.failure(code, self._failure, self._params)
 
 
-def _checked_size(nbytes: int) -> int:
-    if not 0 <= nbytes <= MAX_BYTES:
+def _checked_size(nbytes: Amount) -> Amount:
+    if not isinstance(nbytes, ParamRef) and not 0 <= nbytes <= MAX_BYTES:
         raise ResourceError(f"a size of {nbytes} bytes is not between 0 and {format_bytes(MAX_BYTES)}")
     return nbytes
 
@@ -443,28 +486,29 @@ def _create(pool: ThreadPool, contents: PlanContents) -> int:
     places = [_place(ref) for step in steps for ref in step.buffers]
     values = [_value(value) for step in steps for value in step.params]
     calls = [
-        native.Step(step.kernel, len(step.buffers), len(step.params), step.section, step.lane)
+        native.Step(
+            step.kernel, len(step.buffers), len(step.params), _value(step.repeat), step.section, step.lane
+        )
         for step in steps
     ]
-    known = (*(check.count for check in contents.checks), *(source.nbytes for source, _ in contents.copies))
-    counts = [_value(value) for value in contents.counts or known]
     checks = [
         native.Check(
             _place(check.place),
             check.step,
-            count,
+            _value(check.count),
             check.stride,
-            check.low,
-            check.high,
+            _value(check.low),
+            _value(check.high),
             np.dtype(check.dtype).itemsize,
             np.dtype(check.dtype).kind == "i",
         )
-        for check, count in zip(contents.checks, counts, strict=False)
+        for check in contents.checks
     ]
     copies = [
-        native.Copy(_place(source), _place(target), nbytes)
-        for (source, target), nbytes in zip(contents.copies, counts[len(checks) :], strict=True)
+        native.Copy(_place(source), _place(target), _value(source.nbytes))
+        for source, target in contents.copies
     ]
+    slots = [_value(nbytes) for nbytes in (contents.arena_bytes, *contents.slots)]
     description = native.PlanDescription(
         (native.Step * len(calls))(*calls),
         len(calls),
@@ -478,7 +522,8 @@ def _create(pool: ThreadPool, contents: PlanContents) -> int:
         len(copies),
         (c_void_p * len(constants))(*(address_of(array) for array in constants)),
         len(constants),
-        contents.arena_bytes,
+        (native.Value * len(slots))(*slots),
+        len(slots),
         contents.workspace_bytes,
         contents.scratch_bytes,
     )
@@ -488,15 +533,15 @@ def _create(pool: ThreadPool, contents: PlanContents) -> int:
     return int(handle)
 
 
-def _value(value: int | ParamRef) -> native.Value:
+def _value(value: Amount) -> native.Value:
     return native.Value(value.index, 0) if isinstance(value, ParamRef) else native.Value(-1, value)
 
 
 def _place(ref: BufferRef) -> native.Place:
-    return native.Place(ref.kind, ref.index, ref.offset)
+    return native.Place(ref.kind, ref.index, _value(ref.offset), _value(ref.advance), ref.first)
 
 
-def _check(what: str, arrays: Sequence[npt.NDArray[Any]], sizes: tuple[int, ...], *, writeable: bool) -> None:
+def _check(what: str, arrays: Sequence[npt.NDArray[Any]], sizes: Sequence[int], *, writeable: bool) -> None:
     """Refuse arrays whose memory is not what the plan expects."""
     if len(arrays) != len(sizes):
         raise InputError(f"expected {len(sizes)} {what}s, got {len(arrays)}")

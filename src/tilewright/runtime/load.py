@@ -13,13 +13,23 @@ import numpy.typing as npt
 
 from tilewright.runtime.code import SharedCode
 from tilewright.runtime.container import MAGIC, open_container
-from tilewright.runtime.executor import ExecutionPlan, ParamRef, PlanContents
-from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, kernel_symbol, read_manifest
+from tilewright.runtime.entries import MalformedError
+from tilewright.runtime.executor import ExecutionPlan, PlanContents, amount_in
+from tilewright.runtime.manifest import (
+    CODE,
+    WEIGHTS,
+    Manifest,
+    Requirements,
+    check_places,
+    kernel_symbol,
+    read_manifest,
+)
 from tilewright.runtime.open_manifest import OpenManifest, RangeManifest, is_open, read_open_manifest
+from tilewright.runtime.open_plan import OpenPlan, SizedTensor
 from tilewright.runtime.pool import ThreadPool, pool_for
-from tilewright.runtime.ranges import RangePlan, SizedTensor
 from tilewright.runtime.saved import SavedModel
 from tilewright.runtime.saved_open import SavedDynamicModel
+from tilewright.runtime.tensors import TensorInfo, tensor_bytes
 from tilewright.support import (
     ArtefactError,
     InputError,
@@ -28,6 +38,7 @@ from tilewright.support import (
     TargetError,
     WaitPolicy,
     format_bytes,
+    quoted,
     quoted_path,
     read_settings,
 )
@@ -87,7 +98,10 @@ def load_opened(
     if isinstance(opened.manifest, Manifest):
         return SavedModel(opened.manifest, made[0], weights[0], threads=pool.threads)
     whole = opened.manifest
-    ranges = [(each.ranges, _range_plan(each, plan)) for each, plan in zip(whole.ranges, made, strict=False)]
+    ranges = [
+        (each.ranges, _open_plan(each, plan, arrays, shown))
+        for each, plan, arrays in zip(whole.ranges, made, weights, strict=False)
+    ]
     rest = zip(whole.single, made[len(ranges) :], weights[len(ranges) :], strict=True)
     single = {
         sizes: SavedModel(manifest, plan, arrays, threads=pool.threads)
@@ -138,7 +152,6 @@ def _check_memory(manifest: Manifest, pool: ThreadPool, shown: str) -> None:
 
 def _plan(manifest: Manifest, weights: Sequence[Array], pool: ThreadPool, code: SharedCode) -> ExecutionPlan:
     calls = [replace(call, kernel=code.address(kernel_symbol(call.kernel))) for call in manifest.calls]
-    counted = len(manifest.checks) + len(manifest.copies) if manifest.param_count else 0
     contents = PlanContents(
         inputs=manifest.plan_inputs,
         outputs=manifest.plan_outputs,
@@ -150,15 +163,27 @@ def _plan(manifest: Manifest, weights: Sequence[Array], pool: ThreadPool, code: 
         scratch_bytes=manifest.scratch_bytes,
         checks=manifest.checks,
         copies=manifest.copies,
-        counts=tuple(ParamRef(manifest.param_count - counted + n) for n in range(counted)),
+        slots=manifest.slots,
     )
     return ExecutionPlan(pool, contents, [code])
 
 
-def _range_plan(each: RangeManifest, plan: ExecutionPlan) -> RangePlan:
-    def sized(infos: Sequence[Any], shapes: Sequence[Any]) -> list[SizedTensor]:
+def _open_plan(each: RangeManifest, plan: ExecutionPlan, weights: Sequence[Array], shown: str) -> OpenPlan:
+    def sized(infos: Sequence[TensorInfo], shapes: Sequence[Any]) -> list[SizedTensor]:
         return [SizedTensor(info.name, info.dtype, shape) for info, shape in zip(infos, shapes, strict=True)]
 
     inputs, outputs = sized(each.plan.inputs, each.inputs), sized(each.plan.outputs, each.outputs)
-    made = [ref.index for ref in each.plan.results]
-    return RangePlan(plan, each.params, inputs, outputs, made, each.checked)
+
+    def check(values: Sequence[int]) -> None:
+        # a file is not trusted: what it says is checked at each size before memory is touched
+        try:
+            check_places(each.plan, values)
+            takes = zip(each.plan.plan_inputs, inputs, strict=True)
+            gives = zip((ref.nbytes for ref in each.plan.results), outputs, strict=True)
+            for nbytes, tensor in (*takes, *gives):
+                if amount_in(nbytes, values) != tensor_bytes(tensor.at(values)):
+                    raise MalformedError(f"the shape of {quoted(tensor.name)}")
+        except MalformedError as error:
+            raise ArtefactError(f"the manifest of {shown} is malformed: {error}") from None
+
+    return OpenPlan(plan, each.program, inputs, outputs, each.plan.results, weights, each.relations, check)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from tilewright.runtime import native
 from tilewright.runtime.container import newer_or_older
 from tilewright.runtime.device_code import DeviceCode, read_device_code
 from tilewright.runtime.entries import MalformedError, entry, list_of, number, numbers, size, text
-from tilewright.runtime.executor import BufferRef, KernelCall, ParamRef, RangeCheck
+from tilewright.runtime.executor import Amount, BufferRef, KernelCall, ParamRef, RangeCheck, amount_in
 from tilewright.runtime.tensors import TensorInfo, tensor_bytes
 from tilewright.support import ArtefactError
 
@@ -48,7 +48,7 @@ class Manifest:
     constant. ``constants`` are the places of the constants within their section. ``calls`` are the steps of
     the plan, their kernels numbered: number n is the symbol ``kernel_symbol(n)`` of the code.
     ``index_bounds`` states for inputs that index a table the size of that table. A plan for a range of sizes
-    has ``param_count`` parameters, and says all else as it is at the largest sizes. With ``device`` the code
+    has ``param_count`` parameters, and ``slots`` of its arena that these say. With ``device`` the code
     is a device's, the calls are launches there, and the last ``returned_constants`` constants stay on the
     host.
     """
@@ -61,8 +61,8 @@ class Manifest:
     outputs: tuple[TensorInfo, ...]
     results: tuple[BufferRef, ...]
     index_bounds: Mapping[str, int]
-    plan_inputs: tuple[int, ...]
-    plan_outputs: tuple[int, ...]
+    plan_inputs: tuple[Amount, ...]
+    plan_outputs: tuple[Amount, ...]
     arena_bytes: int
     workspace_bytes: int
     scratch_bytes: int
@@ -71,6 +71,7 @@ class Manifest:
     checks: tuple[RangeCheck, ...] = ()
     copies: tuple[tuple[BufferRef, BufferRef], ...] = ()
     param_count: int = 0
+    slots: tuple[ParamRef, ...] = ()
     device: DeviceCode | None = None
     returned_constants: int = 0
 
@@ -91,8 +92,8 @@ class Manifest:
             "results": [_ref_data(ref) for ref in self.results],
             "index_bounds": dict(self.index_bounds),
             "plan": {
-                "inputs": list(self.plan_inputs),
-                "outputs": list(self.plan_outputs),
+                "inputs": list(map(amount_data, self.plan_inputs)),
+                "outputs": list(map(amount_data, self.plan_outputs)),
                 "arena_bytes": self.arena_bytes,
                 "workspace_bytes": self.workspace_bytes,
                 "scratch_bytes": self.scratch_bytes,
@@ -102,10 +103,11 @@ class Manifest:
                         "kernel": call.kernel,
                         "name": call.name,
                         "buffers": [_ref_data(ref) for ref in call.buffers],
-                        "params": [_param_data(param) for param in call.params],
+                        "params": list(map(amount_data, call.params)),
                         "checks": list(call.checks),
                         "section": call.section,
                         "lane": call.lane,
+                        **({} if call.repeat == 1 else {"repeat": amount_data(call.repeat)}),
                     }
                     for call in self.calls
                 ],
@@ -113,19 +115,21 @@ class Manifest:
                     {
                         "place": _ref_data(check.place),
                         "dtype": check.dtype,
-                        "low": check.low,
-                        "high": check.high,
+                        "low": amount_data(check.low),
+                        "high": amount_data(check.high),
                         "node": check.node,
                         "value": check.value,
-                        "shape": list(check.shape),
+                        "shape": list(map(amount_data, check.shape)),
                         "first": check.first,
                         "stride": check.stride,
                         "step": check.step,
+                        **({} if check.many is None else {"many": amount_data(check.many)}),
                     }
                     for check in self.checks
                 ],
                 "copies": [[_ref_data(source), _ref_data(target)] for source, target in self.copies],
                 **({"params": self.param_count} if self.param_count else {}),
+                **({"slots": list(map(amount_data, self.slots))} if self.slots else {}),
             },
         }
 
@@ -166,12 +170,14 @@ def _tensor_data(info: TensorInfo) -> dict[str, Any]:
     return {"name": info.name, "dtype": info.dtype.name, "shape": list(info.shape), **strides}
 
 
-def _param_data(param: int | ParamRef) -> int | list[int]:
-    return [param.index] if isinstance(param, ParamRef) else param
+def amount_data(amount: Amount) -> int | list[int]:
+    """A number, or one of a run, as plain data."""
+    return [amount.index] if isinstance(amount, ParamRef) else amount
 
 
-def _ref_data(ref: BufferRef) -> list[int]:
-    return [ref.kind, ref.index, ref.offset, ref.nbytes]
+def _ref_data(ref: BufferRef) -> list[int | list[int]]:
+    moving = [amount_data(ref.advance), ref.first] if ref.advance or ref.first else []
+    return [ref.kind, ref.index, amount_data(ref.offset), amount_data(ref.nbytes), *moving]
 
 
 def _read(data: Mapping[str, Any]) -> Manifest:
@@ -189,8 +195,8 @@ def _read(data: Mapping[str, Any]) -> Manifest:
         outputs=list_of(data, "outputs", _tensor),
         results=list_of(data, "results", _ref),
         index_bounds={name: number(bound, "index_bounds") for name, bound in bounds.items()},
-        plan_inputs=list_of(plan, "inputs", number),
-        plan_outputs=list_of(plan, "outputs", number),
+        plan_inputs=list_of(plan, "inputs", read_size),
+        plan_outputs=list_of(plan, "outputs", read_size),
         arena_bytes=size(plan, "arena_bytes"),
         workspace_bytes=size(plan, "workspace_bytes"),
         scratch_bytes=size(plan, "scratch_bytes"),
@@ -199,6 +205,7 @@ def _read(data: Mapping[str, Any]) -> Manifest:
         checks=list_of(plan, "checks", _range_check),
         copies=list_of(plan, "copies", _copy),
         param_count=number(plan.get("params", 0), "params"),
+        slots=list_of(plan, "slots", _param_ref) if "slots" in plan else (),
         device=_device(data["device"]) if "device" in data else None,
         returned_constants=size(data, "returned_constants") if "device" in data else 0,
     )
@@ -215,28 +222,17 @@ def _check(manifest: Manifest) -> None:
     """That tensors have the sizes of the plan's arguments and that all places exist."""
     if not manifest.threads >= 1:
         raise MalformedError("threads")
-    if [tensor_bytes(info) for info in manifest.inputs] != list(manifest.plan_inputs):
-        raise MalformedError("inputs do not have the sizes of the plan's")
-    if [tensor_bytes(info) for info in manifest.outputs] != [ref.nbytes for ref in manifest.results]:
-        raise MalformedError("outputs do not have the sizes of their results")
-    sizes = {
-        native.INPUT: manifest.plan_inputs,
-        native.OUTPUT: manifest.plan_outputs,
-        native.CONSTANT: tuple(nbytes for _, nbytes in manifest.constants),
-        native.ARENA: (manifest.arena_bytes,),
-    }
-    used = [*manifest.results, *(ref for call in manifest.calls for ref in call.buffers)]
-    used += [check.place for check in manifest.checks]
-    used += [ref for pair in manifest.copies for ref in pair]
-    for ref in used:
-        whole = sizes.get(ref.kind, ())
-        if ref.index >= len(whole) or ref.offset + ref.nbytes > whole[ref.index]:
-            raise MalformedError(f"the place {_ref_data(ref)} does not exist")
+    if manifest.param_count:
+        _check_amounts(manifest)
+    else:
+        if [tensor_bytes(info) for info in manifest.inputs] != list(manifest.plan_inputs):
+            raise MalformedError("inputs do not have the sizes of the plan's")
+        if [tensor_bytes(info) for info in manifest.outputs] != [ref.nbytes for ref in manifest.results]:
+            raise MalformedError("outputs do not have the sizes of their results")
+        check_places(manifest, ())
     for call in manifest.calls:
         if call.lane >= manifest.threads or call.section > len(manifest.calls):
             raise MalformedError(f"the section or lane of {call.name!r}")
-        if any(isinstance(p, ParamRef) and p.index >= manifest.param_count for p in call.params):
-            raise MalformedError(f"the parameters of {call.name!r}")
     count = len(manifest.calls)
     if (code := manifest.device) is not None:
         count = len(code.steps)
@@ -249,11 +245,6 @@ def _check(manifest: Manifest) -> None:
     steps = [check.step for check in manifest.checks]
     if steps != sorted(steps) or any(step >= count for step in steps):
         raise MalformedError("the steps of the checks")
-    for check in manifest.checks:
-        last = check.first + max(check.count - 1, 0) * check.stride
-        beyond = check.count and last >= math.prod(check.shape)
-        if check.place.offset % np.dtype(check.dtype).itemsize or beyond:
-            raise MalformedError(f"the check of {check.value!r}")
     if any(
         source.nbytes != target.nbytes or target.kind != native.OUTPUT for source, target in manifest.copies
     ):
@@ -263,6 +254,69 @@ def _check(manifest: Manifest) -> None:
     for offset, nbytes in manifest.constants:
         if offset % native.ALIGNMENT:
             raise MalformedError(f"the constant at {offset}, of {nbytes} bytes, is not aligned")
+
+
+def _check_amounts(manifest: Manifest) -> None:
+    """That all numbers of a run exist."""
+    refs = [*_places(manifest)]
+    amounts: list[Amount] = [*manifest.plan_inputs, *manifest.plan_outputs, *manifest.slots]
+    amounts += [amount for ref in refs for amount in (ref.offset, ref.nbytes)]
+    amounts += [param for call in manifest.calls for param in call.params]
+    amounts += [
+        n for check in manifest.checks for n in (check.low, check.high, *check.shape, check.many or 0)
+    ]
+    if any(isinstance(n, ParamRef) and n.index >= manifest.param_count for n in amounts):
+        raise MalformedError("params")
+    wholes = {
+        native.INPUT: len(manifest.plan_inputs),
+        native.OUTPUT: len(manifest.plan_outputs),
+        native.CONSTANT: len(manifest.constants),
+        native.ARENA: 1 + len(manifest.slots),
+    }
+    if any(ref.index >= wholes.get(ref.kind, 0) for ref in refs):
+        raise MalformedError("a place does not exist")
+
+
+def _places(manifest: Manifest) -> Iterator[BufferRef]:
+    yield from manifest.results
+    for call in manifest.calls:
+        yield from call.buffers
+    for check in manifest.checks:
+        yield check.place
+    for pair in manifest.copies:
+        yield from pair
+
+
+def check_places(manifest: Manifest, params: Sequence[int]) -> None:
+    """That all places exist in a run of these parameters. Raises MalformedError."""
+
+    def at(amount: Amount) -> int:
+        found = amount_in(amount, params)
+        if found < 0:
+            raise MalformedError("a negative size")
+        return found
+
+    sizes = {
+        native.INPUT: [*map(at, manifest.plan_inputs)],
+        native.OUTPUT: [*map(at, manifest.plan_outputs)],
+        native.CONSTANT: [nbytes for _, nbytes in manifest.constants],
+        native.ARENA: [manifest.arena_bytes, *map(at, manifest.slots)],
+    }
+    for ref in manifest.results:
+        # a result is a whole input, output or constant
+        if ref.kind == native.OUTPUT and [at(ref.nbytes)] != sizes[ref.kind][ref.index : ref.index + 1]:
+            raise MalformedError("outputs do not have the sizes of their results")
+    for ref in _places(manifest):
+        whole = sizes.get(ref.kind, [])
+        if ref.index >= len(whole) or at(ref.offset) + at(ref.nbytes) > whole[ref.index]:
+            raise MalformedError(f"the place {_ref_data(ref)} does not exist")
+    for check in manifest.checks:
+        count, item = at(check.count), np.dtype(check.dtype).itemsize
+        last = check.first + max(count - 1, 0) * check.stride
+        beyond = count and last >= math.prod(map(at, check.shape))
+        within = count * item * check.stride <= at(check.place.nbytes) + item * (check.stride - 1)
+        if at(check.place.offset) % item or beyond or not within:
+            raise MalformedError(f"the check of {check.value!r}")
 
 
 def _tensor(value: object, what: str) -> TensorInfo:
@@ -277,7 +331,22 @@ def _tensor(value: object, what: str) -> TensorInfo:
 
 
 def _ref(value: object, what: str) -> BufferRef:
-    return BufferRef(*numbers(value, 4, what))
+    if not isinstance(value, list) or len(value) not in (4, 6):
+        raise MalformedError(what)
+    kind, index = numbers(value[:2], 2, what)
+    place = BufferRef(kind, index, read_size(value[2], what), read_size(value[3], what))
+    if len(value) == 4:
+        return place
+    return replace(place, advance=_call_param(value[4], what), first=number(value[5], what))
+
+
+def read_size(value: object, what: str) -> Amount:
+    """A size from plain data, be it of a run. Raises MalformedError."""
+    return _param_ref(value, what) if isinstance(value, list) else number(value, what)
+
+
+def _param_ref(value: object, what: str) -> ParamRef:
+    return ParamRef(*numbers(value, 1, what))
 
 
 def _place(value: object, what: str) -> tuple[int, int]:
@@ -291,8 +360,8 @@ def _param(value: object, what: str) -> int:
     return value
 
 
-def _call_param(value: object, what: str) -> int | ParamRef:
-    return ParamRef(*numbers(value, 1, what)) if isinstance(value, list) else _param(value, what)
+def _call_param(value: object, what: str) -> Amount:
+    return _param_ref(value, what) if isinstance(value, list) else _param(value, what)
 
 
 def _range_check(value: object, what: str) -> RangeCheck:
@@ -303,14 +372,15 @@ def _range_check(value: object, what: str) -> RangeCheck:
     return RangeCheck(
         place=_ref(data.get("place"), what),
         dtype=str(dtype),
-        low=_param(data.get("low"), what),
-        high=_param(data.get("high"), what),
+        low=_call_param(data.get("low"), what),
+        high=_call_param(data.get("high"), what),
         node=entry(data, "node", str),
         value=entry(data, "value", str),
-        shape=list_of(data, "shape", number),
+        shape=list_of(data, "shape", read_size),
         first=size(data, "first"),
         stride=stride,
         step=max(_param(data.get("step"), what), native.FIRST),
+        many=_param_ref(data["many"], what) if "many" in data else None,
     )
 
 
@@ -330,4 +400,5 @@ def _call(value: object, what: str) -> KernelCall:
         checks=list_of(data, "checks", text),
         section=size(data, "section"),
         lane=size(data, "lane"),
+        repeat=read_size(data.get("repeat", 1), what),
     )

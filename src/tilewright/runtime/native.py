@@ -19,7 +19,7 @@ ENTRY_PATH: Final = Path(__file__).parent / "export" / "entry.c"
 
 ALIGNMENT: Final = 64
 """Alignment in bytes of all memory the runtime hands out (TW_ALIGNMENT)."""
-VERSION: Final = 4
+VERSION: Final = 5
 """Version of the library that this module was written for (TW_VERSION)."""
 NO_MEMORY: Final = -1
 """Result of a run that found no memory (TW_NO_MEMORY)."""
@@ -33,16 +33,22 @@ INPUT, OUTPUT, CONSTANT, ARENA = range(4)
 _HINT = "run `pip install .`, or in a checkout `python setup.py build_ext --inplace`"
 
 
-class Place(ctypes.Structure):
-    """tw_place: where an argument of a kernel lies."""
-
-    _fields_ = (("kind", c_int32), ("index", c_int32), ("offset", c_int64))
-
-
 class Value(ctypes.Structure):
     """tw_value: the value of a kernel's parameter."""
 
     _fields_ = (("index", c_int64), ("value", c_int64))
+
+
+class Place(ctypes.Structure):
+    """tw_place: where an argument of a kernel lies."""
+
+    _fields_ = (
+        ("kind", c_int32),
+        ("index", c_int32),
+        ("offset", Value),
+        ("advance", Value),
+        ("first", c_int64),
+    )
 
 
 class Step(ctypes.Structure):
@@ -52,6 +58,7 @@ class Step(ctypes.Structure):
         ("kernel", c_void_p),
         ("place_count", c_int64),
         ("value_count", c_int64),
+        ("repeat", Value),
         ("section", c_int32),
         ("lane", c_int32),
     )
@@ -65,8 +72,8 @@ class Check(ctypes.Structure):
         ("step", c_int64),
         ("count", Value),
         ("stride", c_int64),
-        ("low", c_int64),
-        ("high", c_int64),
+        ("low", Value),
+        ("high", Value),
         ("bytes", c_int32),
         ("is_signed", c_int32),
     )
@@ -100,7 +107,8 @@ class PlanDescription(ctypes.Structure):
         ("copy_count", c_int64),
         ("constants", POINTER(c_void_p)),
         ("constant_count", c_int64),
-        ("arena_bytes", c_int64),
+        ("slots", POINTER(Value)),
+        ("slot_count", c_int64),
         ("workspace_bytes", c_int64),
         ("scratch_bytes", c_int64),
     )

@@ -1,15 +1,13 @@
 """What a saved model with open sizes says about itself: its sizes, and the plans of their ranges.
 
-Each range has a plan that says everything as it is at the range's largest sizes; beside it stand the shapes
-of inputs, outputs and checked values as affine functions of the sizes. Single sizes may have plans of their
-own.
+Each plan is for a range of sizes: what depends on these is a number that its size program computes. Single
+sizes may have plans of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -17,42 +15,38 @@ import numpy as np
 from tilewright.runtime import native
 from tilewright.runtime.container import newer_or_older
 from tilewright.runtime.entries import MalformedError, entry, list_of, number, numbers, size, text
-from tilewright.runtime.executor import MAX_BYTES
-from tilewright.runtime.manifest import ABI, DTYPES, Manifest, read_plan
-from tilewright.runtime.open_sizes import AffineDim, OpenTensor, Ranges, Sizes
-from tilewright.runtime.ranges import Extent, extent_at
+from tilewright.runtime.executor import MAX_BYTES, Amount, ParamRef
+from tilewright.runtime.manifest import ABI, DTYPES, Manifest, amount_data, read_plan, read_size
+from tilewright.runtime.open_plan import Relation
+from tilewright.runtime.open_sizes import AffineDim, OpenTensor, Ranges, SizeRange, Sizes
+from tilewright.runtime.size_program import SIZE_OPS, SizeProgram
 from tilewright.support import ArtefactError
 
-OPEN_SCHEMA: Final = 5
+OPEN_SCHEMA: Final = 6
 """Version of the manifest of models with open sizes."""
-_MOST_SIZES: Final = 12
-"""A shape is looked at in all corners of a range: twice as many with each further size."""
+_MOST_SIZES: Final = 64
 
-Extents: TypeAlias = tuple[Extent, ...]
-"""A shape whose dimensions are affine functions of the sizes."""
+Extents: TypeAlias = tuple[Amount, ...]
+"""A shape of numbers, or those of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeManifest:
-    """The plan of a range of sizes: as it is at the largest, and the shapes at all of them.
-
-    ``params`` are the numbers of the sizes that the plan's parameters begin with; how many numbers each check
-    looks at and how many bytes each copy has follow.
-    """
+    """The plan of a range of sizes, what its runs compute of these, and the shapes of inputs and outputs."""
 
     ranges: Ranges
     plan: Manifest
-    params: tuple[int, ...]
+    program: SizeProgram
     inputs: tuple[Extents, ...]
     outputs: tuple[Extents, ...]
-    checked: tuple[Extents, ...]
+    relations: tuple[Relation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OpenManifest:
-    """A saved model with open sizes, by name from their least to their largest value."""
+    """A saved model with open sizes, by name with their values."""
 
-    sizes: Mapping[str, tuple[int, int]]
+    sizes: Mapping[str, SizeRange]
     inputs: tuple[OpenTensor, ...]
     ranges: tuple[RangeManifest, ...]
     single: tuple[tuple[Sizes, Manifest], ...]
@@ -67,7 +61,7 @@ class OpenManifest:
         return {
             "schema": OPEN_SCHEMA,
             "abi": ABI,
-            "sizes": [[name, lo, hi] for name, (lo, hi) in self.sizes.items()],
+            "sizes": [[name, known.least, known.largest, known.step] for name, known in self.sizes.items()],
             "inputs": [
                 {"name": each.name, "dtype": each.dtype.name, "dims": list(map(_dim_data, each.dims))}
                 for each in self.inputs
@@ -75,10 +69,10 @@ class OpenManifest:
             "ranges": [
                 {
                     "ranges": [list(pair) for pair in each.ranges],
-                    "params": list(each.params),
-                    "inputs": _shapes_data(each.inputs),
-                    "outputs": _shapes_data(each.outputs),
-                    "checked": _shapes_data(each.checked),
+                    "program": [list(row) for row in each.program.instructions],
+                    "inputs": [list(map(amount_data, shape)) for shape in each.inputs],
+                    "outputs": [list(map(amount_data, shape)) for shape in each.outputs],
+                    "relations": [[*r.texts, *map(amount_data, r.numbers), r.node] for r in each.relations],
                     "plan": each.plan.as_data(),
                 }
                 for each in self.ranges
@@ -88,7 +82,7 @@ class OpenManifest:
 
 
 def read_open_manifest(data: Mapping[str, Any], shown: str) -> OpenManifest:
-    """The manifest from plain data, checked: what a run at any size of a range reads and writes exists.
+    """The manifest from plain data, checked: what a run reads and writes is checked at its sizes.
 
     ``shown`` names the file in messages. Raises ArtefactError for another version, or naming the entry that
     is wrong.
@@ -113,8 +107,8 @@ def is_open(data: Mapping[str, Any]) -> bool:
     return "ranges" in data
 
 
-def _dim_data(dim: int | str | AffineDim) -> int | str | list[int | str]:
-    return [dim.size, dim.factor, dim.offset] if isinstance(dim, AffineDim) else dim
+def _dim_data(dim: int | str | AffineDim) -> int | str | list[int | list[Any]]:
+    return [list(map(list, dim.terms)), dim.offset] if isinstance(dim, AffineDim) else dim
 
 
 def _dim(value: object, what: str) -> int | str | AffineDim:
@@ -122,22 +116,31 @@ def _dim(value: object, what: str) -> int | str | AffineDim:
         return value
     if not isinstance(value, list):
         return number(value, what)
-    if len(value) != 3 or any(type(n) is not int or abs(n) > MAX_BYTES for n in value[1:]) or not value[1]:
+    if len(value) != 2 or not isinstance(value[0], list) or not value[0]:
         raise MalformedError(what)
-    return AffineDim(text(value[0], what), value[1], value[2])
+    terms = []
+    for term in value[0]:
+        if not isinstance(term, list) or len(term) != 2 or not _factor(term[1], what):
+            raise MalformedError(what)
+        terms.append((text(term[0], what), term[1]))
+    return AffineDim(tuple(terms), _factor(value[1], what))
 
 
-def _shapes_data(shapes: Sequence[Extents]) -> list[list[list[int]]]:
-    return [[list(extent) for extent in shape] for shape in shapes]
+def _factor(value: object, what: str) -> int:
+    if type(value) is not int or abs(value) > MAX_BYTES:
+        raise MalformedError(what)
+    return value
 
 
 def _read(data: Mapping[str, Any]) -> OpenManifest:
-    sizes: dict[str, tuple[int, int]] = {}
+    sizes: dict[str, SizeRange] = {}
     for value in entry(data, "sizes", list):
-        if not isinstance(value, list) or len(value) != 3 or text(value[0], "sizes") in sizes:
+        if not isinstance(value, list) or len(value) != 4 or text(value[0], "sizes") in sizes:
             raise MalformedError("sizes")
-        lo, hi = numbers(value[1:], 2, "sizes")
-        sizes[value[0]] = (lo, hi)
+        least, largest, step = numbers(value[1:], 3, "sizes")
+        if least > largest or not step:
+            raise MalformedError("sizes")
+        sizes[value[0]] = SizeRange(least, largest, step)
     if (count := len(sizes)) > _MOST_SIZES:
         raise MalformedError("sizes")
     return OpenManifest(
@@ -166,25 +169,35 @@ def _range(value: object, count: int) -> RangeManifest:
         found = entry(data, key, list)
         if not all(isinstance(shape, list) for shape in found):
             raise MalformedError(key)
-        return tuple(tuple(_extent(extent, count, key) for extent in shape) for shape in found)
+        return tuple(tuple(read_size(extent, key) for extent in shape) for shape in found)
 
+    rows = tuple(_instruction(row, count + at) for at, row in enumerate(entry(data, "program", list)))
     ranges = [numbers(pair, 2, "ranges") for pair in pairs]
     return RangeManifest(
         ranges=tuple((lo, hi) for lo, hi in ranges),
         plan=read_plan(entry(data, "plan", dict)),
-        params=list_of(data, "params", number),
+        program=SizeProgram(count, rows),
         inputs=shapes("inputs"),
         outputs=shapes("outputs"),
-        checked=shapes("checked"),
+        relations=list_of(data, "relations", _relation),
     )
 
 
-def _extent(value: object, count: int, what: str) -> Extent:
-    if not isinstance(value, list) or len(value) != count + 1:
+def _instruction(value: object, at: int) -> tuple[str, int, int]:
+    """Number ``at`` of a run, made of numbers before it."""
+    if not isinstance(value, list) or len(value) != 3 or value[0] not in SIZE_OPS:
+        raise MalformedError("program")
+    op, a, b = value[0], _factor(value[1], "program"), _factor(value[2], "program")
+    if op != "number" and not (0 <= a < at and 0 <= b < at):
+        raise MalformedError("program")
+    return op, a, b
+
+
+def _relation(value: object, what: str) -> Relation:
+    if not isinstance(value, list) or len(value) != 5:
         raise MalformedError(what)
-    if any(type(n) is not int or abs(n) > MAX_BYTES for n in value):
-        raise MalformedError(what)
-    return tuple(value)
+    texts = (text(value[0], what), text(value[1], what))
+    return Relation(texts, (read_size(value[2], what), read_size(value[3], what)), text(value[4], what))
 
 
 def _single(value: object, count: int) -> tuple[Sizes, Manifest]:
@@ -197,7 +210,7 @@ def _check(manifest: OpenManifest) -> None:
     if not plans:
         raise MalformedError("ranges")
     shown = {name for each in manifest.inputs for name in each.sizes}
-    if shown != set(manifest.sizes) or any(lo > hi for lo, hi in manifest.sizes.values()):
+    if shown != set(manifest.sizes):
         raise MalformedError("sizes")
     names = [(each.name, each.dtype) for each in manifest.inputs]
     outputs = [(each.name, each.dtype) for each in plans[0].outputs]
@@ -211,48 +224,30 @@ def _check(manifest: OpenManifest) -> None:
     for sizes, plan in manifest.single:
         if plan.param_count or len(sizes) != len(manifest.sizes):
             raise MalformedError("single")
-        _check_inputs(manifest, sizes, [each.shape for each in plan.inputs])
+        values = dict(zip(manifest.sizes, sizes, strict=True))
+        if [each.shape for each in plan.inputs] != [each.at(values).shape for each in manifest.inputs]:
+            raise MalformedError("inputs")
     for each in manifest.ranges:
         _check_range(manifest, each)
 
 
 def _check_range(manifest: OpenManifest, each: RangeManifest) -> None:
-    """That shapes are those of the plan at the largest sizes, and nowhere larger."""
+    """That shapes are those of the tensors, and of numbers that there are."""
     plan = each.plan
     bounds = zip(each.ranges, manifest.sizes.values(), strict=True)
-    if any(not least <= lo <= hi <= most for (lo, hi), (least, most) in bounds):
+    if any(not known.least <= lo <= hi <= known.largest for (lo, hi), known in bounds):
         raise MalformedError("ranges")
-    if any(n >= len(manifest.sizes) for n in each.params):
+    count = each.program.count + len(each.program.instructions)
+    if plan.param_count != count:
         raise MalformedError("params")
-    if plan.param_count != len(each.params) + len(plan.checks) + len(plan.copies):
-        raise MalformedError("params")
-    if sorted((ref.kind, ref.index) for ref in plan.results) != [
-        (native.OUTPUT, n) for n in range(len(plan.plan_outputs))
-    ]:
-        raise MalformedError("results")
-    if any(check.first or check.stride != 1 for check in plan.checks):
-        raise MalformedError("checks")
-    largest = tuple(hi for _, hi in each.ranges)
-    known = (
-        ("inputs", each.inputs, [info.shape for info in plan.inputs]),
-        ("outputs", each.outputs, [info.shape for info in plan.outputs]),
-        ("checked", each.checked, [check.shape for check in plan.checks]),
-    )
-    for what, shapes, whole in known:
-        if [tuple(extent_at(e, largest) for e in shape) for shape in shapes] != whole:
-            raise MalformedError(what)
-        for corner in product(*each.ranges):
-            # affine functions are largest and smallest at corners
-            for shape, most in zip(shapes, whole, strict=True):
-                found = [extent_at(e, corner) for e in shape]
-                if any(not 0 <= n <= hi for n, hi in zip(found, most, strict=True)):
-                    raise MalformedError(what)
-    for corner in product(*each.ranges):
-        _check_inputs(manifest, corner, [tuple(extent_at(e, corner) for e in shape) for shape in each.inputs])
-
-
-def _check_inputs(manifest: OpenManifest, sizes: Sequence[int], shapes: Sequence[Sequence[int]]) -> None:
-    """That inputs have the shapes that the sizes say."""
-    values = dict(zip(manifest.sizes, sizes, strict=True))
-    if [tuple(shape) for shape in shapes] != [each.at(values).shape for each in manifest.inputs]:
+    if [len(shape) for shape in each.inputs] != [len(known.dims) for known in manifest.inputs]:
         raise MalformedError("inputs")
+    if len(each.outputs) != len(plan.outputs) or len(each.outputs) != len(plan.results):
+        raise MalformedError("outputs")
+    used: Sequence[Amount] = [n for shape in (*each.inputs, *each.outputs) for n in shape]
+    used = [*used, *(n for relation in each.relations for n in relation.numbers)]
+    if any(isinstance(n, ParamRef) and n.index >= count for n in used):
+        raise MalformedError("program")
+    made = {ref.index for ref in plan.results if ref.kind == native.OUTPUT}
+    if made != set(range(len(plan.plan_outputs))):
+        raise MalformedError("results")

@@ -8,11 +8,11 @@ from typing import Any
 import numpy.typing as npt
 
 from tilewright.runtime.open_manifest import OpenManifest
+from tilewright.runtime.open_plan import OpenPlan
 from tilewright.runtime.open_sizes import OpenTensor, Ranges, SizeReader, Sizes
-from tilewright.runtime.ranges import RangePlan
 from tilewright.runtime.saved import SavedModel
 from tilewright.runtime.tensors import HoldsCode, draw_feeds
-from tilewright.support import InputError, known_names, quoted
+from tilewright.support import InputError
 
 Array = npt.NDArray[Any]
 
@@ -27,7 +27,7 @@ class SavedDynamicModel(HoldsCode):
     def __init__(
         self,
         manifest: OpenManifest,
-        ranges: Sequence[tuple[Ranges, RangePlan]],
+        ranges: Sequence[tuple[Ranges, OpenPlan]],
         single: Mapping[Sizes, SavedModel],
     ) -> None:
         self._manifest = manifest
@@ -44,7 +44,7 @@ class SavedDynamicModel(HoldsCode):
         self.requires = first.requires
         """What the code needs of a machine."""
         self.sizes = dict(manifest.sizes)
-        """The least and the largest value of each open size, by its name in the model."""
+        """The values of each open size, by its name in the model."""
         self.inputs: tuple[OpenTensor, ...] = manifest.inputs
         """Name, dtype and dimensions of each input; sizes that are open are names."""
         self.output_names = tuple(info.name for info in first.outputs)
@@ -81,13 +81,7 @@ class SavedDynamicModel(HoldsCode):
 
         Raises InputError for a size that is missing, strange or out of its range.
         """
-        for name in sizes:
-            if name not in self.sizes:
-                hint = known_names(name, list(self.sizes), "its sizes")
-                raise InputError(f"the model has no open size {quoted(name)}", hint=hint)
-        if missing := [name for name in self.sizes if name not in sizes]:
-            raise InputError(f"the size {quoted(missing[0])} is missing")
-        values = {name: self._reader.checked(name, sizes[name]) for name in self.sizes}
+        values = dict(zip(self.sizes, self._reader.given(sizes), strict=True))
         return draw_feeds(
             [each.at(values) for each in self.inputs], self._manifest.plans[0].index_bounds, seed
         )
@@ -100,10 +94,10 @@ class SavedDynamicModel(HoldsCode):
             model.trim()
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{name} {lo} to {hi}" for name, (lo, hi) in self.sizes.items())
+        sizes = ", ".join(f"{name} {known}" for name, known in self.sizes.items())
         return f"<SavedDynamicModel {self.name!r}: {', '.join(each.name for each in self.inputs)}; {sizes}>"
 
-    def _plan(self, sizes: Sizes) -> RangePlan:
+    def _plan(self, sizes: Sizes) -> OpenPlan:
         last = self._last
         if last is not None and _within(sizes, last[0]):
             return last[1]

@@ -21,7 +21,8 @@ def digest(*values: object) -> str:
 
     Accepts None, bool, int, float, str, bytes, enum members, sequences, sets, mappings, dataclasses (their
     compared fields), numpy scalars and arrays, and objects whose ``__canonical__()`` is one of these, nested
-    at will. Raises TypeError for anything else: what has no stated canonical form is not a key.
+    at will; arrays of integers and of such objects, too. Raises TypeError for anything else: what has no
+    stated canonical form is not a key.
 
     >>> digest(1, "a") == digest(1, "a"), digest(1) == digest(1.0), digest(1) == digest(True)
     (True, False, False)
@@ -86,7 +87,10 @@ def _pieces(value: object) -> Iterable[bytes]:
         case np.ndarray():
             yield from _group(b"a", [value.dtype.str, value.dtype.name, *value.shape], 2 + value.ndim)
             if value.dtype.hasobject:
-                raise TypeError("an array of Python objects has no canonical form")
+                if not all(type(v) is int or hasattr(v, "__canonical__") for v in value.flat):
+                    raise TypeError("an array of Python objects has no canonical form")
+                yield from _group(b"[", value.reshape(-1).tolist(), value.size)
+                return
             yield np.ascontiguousarray(value).tobytes()
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = [field for field in dataclasses.fields(value) if field.compare]

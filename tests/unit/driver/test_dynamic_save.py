@@ -12,7 +12,7 @@ from tests.unit.driver.test_dynamic import decode, decoder_step, encoder, ids
 
 import tilewright
 from tilewright.devices import load_fixed
-from tilewright.runtime import SavedDynamicModel
+from tilewright.runtime import SavedDynamicModel, SizeRange
 from tilewright.support import ArtefactError, InputError
 
 
@@ -39,12 +39,12 @@ def path(saved, tmp_path):
 def test_every_size_gives_what_the_saved_model_gave(encoding, saved):
     model = tilewright.load(saved)
     assert isinstance(model, SavedDynamicModel)
-    assert model.sizes == encoding.sizes == {"seq": (1, 40), "batch": (1, 3)}
+    assert model.sizes == encoding.sizes == {"seq": SizeRange(1, 40), "batch": SizeRange(1, 3)}
     for batch, length in [(1, 1), (1, 40), (3, 1), (3, 40), (2, 17), (2, 33), (3, 16), (1, 2)]:
         (got,) = model(ids(batch, length))
         assert got.shape == (batch, length, 8)
         np.testing.assert_allclose(got, encoding(ids(batch, length))[0], rtol=1e-5, atol=1e-5)
-    # by plans of ranges alone they are the same bits
+    # by the plan of all sizes they are the same bits
     np.testing.assert_array_equal(model(ids(3, 9))[0], encoding(ids(3, 9))[0])
 
 
@@ -54,7 +54,7 @@ def test_it_describes_itself(saved):
     assert [str(each) for each in model.inputs] == ["int64[batch, seq]"]
     assert model.output_names == ("out",)
     assert {"batch": (2, 2), "seq": (33, 33)} in model.ranges
-    assert {"batch": (2, 3), "seq": (17, 32)} in model.ranges
+    assert {"batch": (1, 3), "seq": (1, 40)} in model.ranges
     assert "seq 1 to 40" in repr(model)
     feeds = model.sample_feeds(3, batch=2, seq=5)
     assert feeds["ids"].shape == (2, 5)
@@ -67,8 +67,8 @@ def test_weights_are_in_the_file_once(encoding, saved, tmp_path):
     one = tmp_path / "one.tw"
     encoding.at(batch=3, seq=40).save(one)
     plans = len(tilewright.load(saved).ranges)
-    assert plans >= 9
-    # code of each range, weights once
+    assert plans == 2
+    # code of each plan, weights once
     assert saved.stat().st_size < plans * one.stat().st_size
 
 
@@ -105,28 +105,27 @@ def test_samples_need_every_size(saved):
             model.sample_feeds(0, **sizes)
 
 
-def pooling():
-    """Halves that round: no sizes have a plan in common."""
-    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2], strides=[2], ceil_mode=1)
-    inputs, outputs = [onnx_models.tensor("x", (1, 2, "n"))], [onnx_models.tensor("y", (1, 2, "m"))]
-    return onnx_models.model([node], inputs, outputs, {})
+def spectrum():
+    """An operator whose table of cosines is as large as a size: only single ones have a plan."""
+    node = helper.make_node("DFT", ["x", "", "axis"], ["y"])
+    inputs, outputs = [onnx_models.tensor("x", (1, "n", 1))], [onnx_models.tensor("y", (1, "n", 2))]
+    return onnx_models.model([node], inputs, outputs, {"axis": np.array(1, np.int64)})
 
 
-def test_ranges_without_a_plan_are_there_at_stated_sizes(tmp_path):
-    compiled = tilewright.compile(pooling(), dynamic={"n": (9, 16)})
-    with pytest.raises(InputError, match=r"no sizes of .* share a plan"):
-        compiled.save(tmp_path / "pool.tw")
-    assert not (tmp_path / "pool.tw").exists()
+def test_models_without_a_plan_are_there_at_stated_sizes(tmp_path):
+    compiled = tilewright.compile(spectrum(), dynamic={"n": (9, 16)})
+    with pytest.raises(InputError, match=r"has no plan for all sizes"):
+        compiled.save(tmp_path / "it.tw")
+    assert not (tmp_path / "it.tw").exists()
     with pytest.raises(InputError, match="the size 'n' is 17"):
-        compiled.save(tmp_path / "pool.tw", sizes=[{"n": 17}])
-    compiled.save(tmp_path / "pool.tw", sizes=[{"n": 13}, {"n": 16}, {"n": 13}])
-    model = tilewright.load(tmp_path / "pool.tw")
+        compiled.save(tmp_path / "it.tw", sizes=[{"n": 17}])
+    compiled.save(tmp_path / "it.tw", sizes=[{"n": 13}, {"n": 16}, {"n": 13}])
+    model = tilewright.load(tmp_path / "it.tw")
     for n in (13, 16):
-        x = np.random.default_rng(n).standard_normal((1, 2, n)).astype(np.float32)
-        padded = np.concatenate([x, np.full((1, 2, n % 2), -np.inf, np.float32)], axis=2)
-        np.testing.assert_array_equal(model(x)[0], padded.reshape(1, 2, -1, 2).max(-1))
+        x = np.random.default_rng(n).standard_normal((1, n, 1)).astype(np.float32)
+        np.testing.assert_array_equal(model(x)[0], compiled(x)[0])
     with pytest.raises(InputError, match="has no plan for n 14") as caught:
-        model(np.zeros((1, 2, 14), np.float32))
+        model(np.zeros((1, 14, 1), np.float32))
     assert "n 13; n 16" in caught.value.hint
 
 
@@ -135,11 +134,9 @@ def test_what_needs_fixed_sizes_says_so(saved):
         load_fixed(saved)
 
 
-def changed_ranges(**entries):
-    """The last range, seq 33 to 40 and batch 2 to 3, changed."""
-    return lambda manifest: (
-        manifest | {"ranges": [*manifest["ranges"][:-1], manifest["ranges"][-1] | entries]}
-    )
+def changed_plan(**entries):
+    """The plan of all sizes, seq 1 to 40 and batch 1 to 3, changed."""
+    return lambda manifest: manifest | {"ranges": [manifest["ranges"][0] | entries]}
 
 
 def changed_dims(last):
@@ -147,28 +144,30 @@ def changed_dims(last):
     return lambda m: m | {"inputs": [{"name": "ids", "dtype": "int64", "dims": ["batch", last]}]}
 
 
+SIZES = [["seq", 1, 40, 1], ["batch", 1, 3, 1]]
 CHANGES = {
-    "a newer schema": (lambda m: m | {"schema": 6}, "newer"),
+    "a newer schema": (lambda m: m | {"schema": 7}, "newer"),
     "an older schema": (lambda m: m | {"schema": 4}, "has schema 4"),
-    "a schema that is none": (lambda m: m | {"schema": "5"}, "malformed: schema"),
+    "a schema that is none": (lambda m: m | {"schema": "6"}, "malformed: schema"),
     "another kernel interface": (lambda m: m | {"abi": 2}, "newer"),
     "no plans": (lambda m: m | {"ranges": [], "single": []}, "malformed: ranges"),
-    "a size twice": (lambda m: m | {"sizes": [["seq", 1, 40], ["seq", 1, 3]]}, "malformed: sizes"),
-    "a size of no input": (lambda m: m | {"sizes": [["seq", 1, 40], ["rows", 1, 3]]}, "malformed: sizes"),
-    "a hundred sizes": (lambda m: m | {"sizes": [[f"n{i}", 1, 2] for i in range(100)]}, "malformed: sizes"),
-    "bounds the wrong way": (lambda m: m | {"sizes": [["seq", 40, 1], ["batch", 1, 3]]}, "malformed: sizes"),
-    "a range beyond the sizes": (changed_ranges(ranges=[[33, 41], [2, 3]]), "malformed: ranges"),
-    "a range of one size": (changed_ranges(ranges=[[1, 1]]), "malformed: ranges"),
-    "an unknown parameter": (changed_ranges(params=[7]), "malformed: params"),
-    "no parameters": (changed_ranges(params=[0, 1, 1]), "malformed: params"),
-    "a shape that grows": (
-        changed_ranges(outputs=[[[0, 0, 1], [80, -1, 0], [8, 0, 0]]]),
-        "malformed: outputs",
+    "a size twice": (lambda m: m | {"sizes": [SIZES[0], SIZES[0]]}, "malformed: sizes"),
+    "a size of no input": (lambda m: m | {"sizes": [SIZES[0], ["rows", 1, 3, 1]]}, "malformed: sizes"),
+    "a hundred sizes": (
+        lambda m: m | {"sizes": [[f"n{i}", 1, 2, 1] for i in range(100)]},
+        "malformed: sizes",
     ),
-    "a shape below zero": (changed_ranges(checked=[[[0, 0, 1], [-760, 20, 0]]]), "malformed: checked"),
-    "a shape that is none": (changed_ranges(inputs=[7]), "malformed: inputs"),
-    "an extent of one number": (changed_ranges(inputs=[[[1], [1]]]), "malformed: inputs"),
-    "a factor too large": (changed_ranges(inputs=[[[1, 1 << 60, 0], [1, 0, 0]]]), "malformed: inputs"),
+    "bounds the wrong way": (lambda m: m | {"sizes": [["seq", 40, 1, 1], SIZES[1]]}, "malformed: sizes"),
+    "no steps": (lambda m: m | {"sizes": [["seq", 1, 40, 0], SIZES[1]]}, "malformed: sizes"),
+    "a range beyond the sizes": (changed_plan(ranges=[[33, 41], [2, 3]]), "malformed: ranges"),
+    "a range of one size": (changed_plan(ranges=[[1, 1]]), "malformed: ranges"),
+    "no numbers": (changed_plan(program=[]), "malformed: params"),
+    "a number of a later one": (changed_plan(program=[["add", 0, 2]]), "malformed: program"),
+    "an unknown instruction": (changed_plan(program=[["pow", 0, 0]]), "malformed: program"),
+    "a relation of three": (changed_plan(relations=[["a", "b", 3]]), "malformed: relations"),
+    "a shape that is none": (changed_plan(inputs=[7]), "malformed: inputs"),
+    "a shape of another rank": (changed_plan(inputs=[[[0]]]), "malformed: inputs"),
+    "an extent that there is not": (changed_plan(outputs=[[[0], [99999], 8]]), "malformed: program"),
     "an input of another kind": (
         lambda m: m | {"inputs": [{"name": "ids", "dtype": "complex64", "dims": ["batch", "seq"]}]},
         "malformed: inputs",
@@ -177,15 +176,10 @@ CHANGES = {
         lambda m: m | {"inputs": [{"name": "words", "dtype": "int64", "dims": ["batch", "seq"]}]},
         "malformed: inputs",
     ),
-    "a size in another place": (
-        lambda m: m | {"inputs": [{"name": "ids", "dtype": "int64", "dims": ["seq", "batch"]}]},
-        "malformed: inputs",
-    ),
-    "a size times nothing": (changed_dims(["seq", 0, 1]), "malformed: inputs"),
-    "half of an affine size": (changed_dims(["seq", 1]), "malformed: inputs"),
-    "an affine size too large": (changed_dims(["seq", 1, 1 << 60]), "malformed: inputs"),
-    "an affine size without a name": (changed_dims([1, 1, 1]), "malformed: inputs"),
-    "an affine size that is not its plan's": (changed_dims(["seq", 1, 1]), "malformed: inputs"),
+    "a size times nothing": (changed_dims([[["seq", 0]], 1]), "malformed: inputs"),
+    "half of an affine size": (changed_dims([[["seq"]], 1]), "malformed: inputs"),
+    "an affine size too large": (changed_dims([[["seq", 1]], 1 << 60]), "malformed: inputs"),
+    "an affine size without a name": (changed_dims([[[1, 1]], 1]), "malformed: inputs"),
     "a single size that is not its plan's": (
         lambda m: m | {"single": [m["single"][0] | {"sizes": [32, 2]}]},
         "malformed: inputs",
@@ -201,6 +195,13 @@ def test_manifests_that_do_not_fit_are_refused(path, name):
         tilewright.load(path)
 
 
+def test_shapes_that_are_not_those_of_the_plan_are_refused_when_they_run(path):
+    rewrite(path, changed_plan(outputs=[[[1], [0], 16]]))
+    model = tilewright.load(path)
+    with pytest.raises(ArtefactError, match="malformed: the shape of 'out'"):
+        model(ids(1, 3))
+
+
 def test_changed_files_are_refused_or_run(path):
     """Any entry of the manifest changed: a refusal, or a model that still runs within its memory."""
     rng = random.Random(seed := random.Random(4).getrandbits(32))
@@ -212,7 +213,8 @@ def test_changed_files_are_refused_or_run(path):
         try:
             model = tilewright.load(path)
             for sizes in model.ranges[:4]:
-                model.run(None, model.sample_feeds(0, **{name: hi for name, (_, hi) in sizes.items()}))
+                for at in (0, 1):
+                    model.run(None, model.sample_feeds(0, **{name: each[at] for name, each in sizes.items()}))
             ran += 1
         except (ArtefactError, InputError):
             refused += 1
@@ -221,7 +223,8 @@ def test_changed_files_are_refused_or_run(path):
 
 
 #: Damage to code and what it is given is found by digests; they are trusted as programs are.
-TRUSTED = ("sections", "steps", "constants", "arena_bytes", "workspace_bytes", "scratch_bytes")
+TRUSTED = ("sections", "steps", "constants", "arena_bytes", "workspace_bytes", "scratch_bytes", "program",
+           "slots", "relations")  # fmt: skip
 
 
 def mutated(data, rng):

@@ -9,8 +9,8 @@ from native_kernel import HOST, STATED, Native
 from tilewright import lang
 from tilewright.build import build, pack
 from tilewright.cost import Machine
-from tilewright.ir import CONST, Param, function_at, program_at, run_function
-from tilewright.plan.open_sizes import TYPICAL, schedule_open, typical_size
+from tilewright.ir import CONST, TYPICAL, function_at, program_at, run_function
+from tilewright.plan.open_sizes import schedule_open
 from tilewright.support import assert_close
 from tilewright.target import INTERPRETED, X86_AVX512
 from unit.codegen.test_tiles import AMX
@@ -109,10 +109,3 @@ def test_loops_that_cannot_become_one_are_shared_all_the_same(shape):
     Y = lang.compute(shape, lambda *i: lang.relu(X[i]) + 1, name="Y")
     s = schedule_open(lang.program([X], [Y], name="pointwise"), Machine(STATED, 2))
     assert {"parallel", "vectorize"} <= {step.primitive for step in s.trace.steps}
-
-
-def test_typical_sizes_are_sizes():
-    assert typical_size(Param("n")) == TYPICAL
-    assert typical_size(Param("n", lo=1, hi=100)) == 97
-    assert typical_size(Param("n", lo=600, hi=1000)) == 600
-    assert typical_size(Param("n", multiple_of=16)) == 31 * 16

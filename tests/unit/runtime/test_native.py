@@ -25,7 +25,7 @@ def test_library_of_another_version_is_refused(tmp_path, compiler):
     stubs = [f"int {name}(void) {{ return 99; }}" for name in native._SIGNATURES]
     source.write_text("\n".join(stubs))
     subprocess.run([compiler, "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
-    with pytest.raises(InstallationError, match="version 99, not 4"):
+    with pytest.raises(InstallationError, match="version 99, not 5"):
         native.load_library(library)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -12,11 +13,11 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoPro
 from tilewright.frontend.onnx.functions import body_of, inline_local_functions, instantiated, versions_of
 from tilewright.frontend.onnx.load import MAX_NODES, LoadedModel, Source, load
 from tilewright.frontend.onnx.narrow import with_narrow
-from tilewright.frontend.onnx.size_comparisons import size_comparison
 from tilewright.frontend.onnx.tensors import DTYPES, NARROW, held_as, tensor_array, type_name
 from tilewright.graph import (
     Array,
     Attribute,
+    Counted,
     Dim,
     Graph,
     Limits,
@@ -26,7 +27,7 @@ from tilewright.graph import (
     type_of,
     typed_graph,
 )
-from tilewright.ir import MAX_RANK, dtype_of
+from tilewright.ir import MAX_RANK, Index, Size, dtype_of, is_open
 from tilewright.support import (
     InputError,
     ModelError,
@@ -86,15 +87,22 @@ class ReadModel:
         values = (value for value in self.model.graph.input if value.name not in self.weights)
         return {value.name: declared_type(value) for value in values}
 
-    def size_comparison(self) -> str | None:
-        """The first node that compares what the model computes of sizes; ``None`` where none does."""
-        return size_comparison(self.model.graph)
+    def graph(
+        self,
+        shapes: Shapes | None = None,
+        constants: Mapping[str, Array] | None = None,
+        open_sizes: Mapping[str, int] | None = None,
+        said: Mapping[str, Index] = MappingProxyType({}),
+    ) -> Graph:
+        """The typed graph, as :func:`import_onnx` says; ``open_sizes`` are expressions of sizes of a run.
 
-    def graph(self, shapes: Shapes | None = None, constants: Mapping[str, Array] | None = None) -> Graph:
-        """The typed graph, as :func:`import_onnx` says."""
+        With these, empty ones too, sizes may be what data says: ``counts`` of the graph, ``said`` those
+        that are known to be something.
+        """
         model, loaded, limits = self.model, self.loaded, self.limits
         fixed = checked_constants(constants)
-        inputs = _inputs(model.graph, self.weights, checked_shapes(shapes), fixed, limits)
+        given = {**checked_shapes(shapes), **(open_sizes or {})}
+        inputs = _inputs(model.graph, self.weights, given, fixed, limits)
         reader = _Reader(versions_of(model), limits)
         nodes = reader.nodes(model.graph)
         narrow = {t.name: NARROW[t.data_type] for t in loaded.weights if t.data_type in NARROW}
@@ -114,6 +122,7 @@ class ReadModel:
             limits=limits,
             refused=reader.refused,
             expand=reader.expand,
+            counted=None if open_sizes is None else Counted(said),
         )
         _check_outputs(loaded.outputs, graph)
         return graph
@@ -209,7 +218,7 @@ def _inputs(
     # Weights are listed as inputs by old models, and in the skeleton.
     values = [value for value in graph.input if value.name not in weights]
     names = [value.name for value in values]
-    sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
+    sizes = {name: size for name, size in shapes.items() if isinstance(size, int | Size)}
     dims = {dim for value in values for dim in declared_type(value).shape if isinstance(dim, str)}
     _check_keys([name for name in shapes if name not in sizes], names, "shapes= names the input")
     _check_keys([name for name in sizes if name not in dims], dims, "shapes= names the unknown size")
@@ -219,13 +228,13 @@ def _inputs(
     examples: dict[str, str] = {}
     for value in values:
         given = shapes.get(value.name)
-        whole = None if isinstance(given, int) else given
+        whole = None if isinstance(given, int | Size) else given
         if value.name in fixed:
             _check_fixed(value, fixed[value.name])
             continue
         type_ = _settled(value, whole, sizes, unknown, examples)
         if type_.is_static:
-            if type_.nbytes > limits.tensor_bytes:
+            if not is_open(type_.nbytes) and type_.nbytes > limits.tensor_bytes:
                 raise ResourceError(
                     f"the input {quoted(value.name)}, {type_}, is larger than any tensor may be"
                 )
@@ -308,7 +317,7 @@ def _check_outputs(outputs: Sequence[ValueInfoProto], typed: Graph) -> None:
 
     Exporters freeze sizes that were examples: another shape than the declared one is a warning.
     """
-    for value, made in zip(outputs, typed.outputs, strict=True):
+    for value, made in zip(outputs, typed.outputs, strict=False):
         found = typed.types[made]
         if value.type.WhichOneof("value") != "tensor_type" or not value.type.tensor_type.elem_type:
             continue

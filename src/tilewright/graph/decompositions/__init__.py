@@ -9,6 +9,7 @@ from tilewright.graph.decompositions import (
     products,
     quantised,
     recurrent,
+    selection,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "products",
     "quantised",
     "recurrent",
+    "selection",
 ]

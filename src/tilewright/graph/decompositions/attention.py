@@ -21,7 +21,7 @@ import numpy as np
 
 from tilewright.graph.parts import Parts, decomposition
 from tilewright.graph.registry import MICROSOFT
-from tilewright.ir import dtype_of
+from tilewright.ir import dtype_of, is_open, most
 
 #: What is added to the score of a masked key where the attribute is not given.
 _FILTER: Final = -10000.0
@@ -83,8 +83,12 @@ def _attended(
 
 def _causal(p: Parts, queries: int, keys: int, dtype: str) -> str:
     """The mask where the last query reads all keys, and each one before it one fewer."""
-    after = np.arange(keys)[None, :] > np.arange(queries)[:, None] + (keys - queries)
-    return p.constant(np.where(after, _least(dtype), 0.0).astype(dtype_of(dtype).numpy))
+    if not (is_open(keys) or is_open(queries)):
+        after = np.arange(keys)[None, :] > np.arange(queries)[:, None] + (keys - queries)
+        return p.constant(np.where(after, _least(dtype), 0.0).astype(dtype_of(dtype).numpy))
+    ends = p.add("Add", (p.reshape(p.places(queries), (queries, 1)), p.ints((keys - queries,))))
+    late = p.add("Greater", (p.places(keys), ends))
+    return p.add("Where", (late, p.number(_least(dtype), dtype), p.number(0.0, dtype)))
 
 
 def _padding(p: Parts, mask: str, shape: tuple[int, ...], sizes: _Sizes, dtype: str) -> str:
@@ -92,7 +96,7 @@ def _padding(p: Parts, mask: str, shape: tuple[int, ...], sizes: _Sizes, dtype: 
     s = sizes
     filled = p.ctx.real("mask_filter_value", _FILTER)
     if shape in ((s.batch,), (2 * s.batch,)):
-        places = p.constant(np.arange(s.keys, dtype=np.int32)[None])
+        places = p.reshape(p.places(s.keys, "i32"), (1, s.keys))
         ends, *starts = p.split(p.add("Cast", (mask,), to="i32"), (s.batch,) * (shape[0] // s.batch), axis=0)
         kept = p.add("Less", (places, p.reshape(ends, (s.batch, 1))))
         for start in starts:
@@ -276,13 +280,13 @@ def group_query_attention(
     k = _by_heads(p, k, batch, queries, kv_heads, depth)
     v = _by_heads(p, v, batch, queries, kv_heads, width)
     room = p.shape(3)[2] if past_key else 0
-    keys = max(room, total)
+    keys = most(room, total)
     # Where the first new key goes: behind the old ones, or at the front where there are none.
     counts = p.add("Cast", (p.reshape(last_keys, (batch,)),), to="i64")
-    start = p.constant(np.zeros(batch, np.int64))
+    start = p.filled((batch,), 0, "i64")
     if queries < total:
-        start = p.add("Sub", (counts, p.constant(np.full(batch, queries - 1, np.int64))))
-    steps = p.constant(np.arange(queries, dtype=np.int64)[None])
+        start = p.add("Sub", (counts, p.ints((queries - 1,))))
+    steps = p.reshape(p.places(queries), (1, queries))
     places = p.add("Add", (p.reshape(start, (batch, 1)), steps))
     if p.ctx.integer("do_rotary", 0):
         where = positions or places
@@ -297,7 +301,7 @@ def group_query_attention(
     p.give(k, 1)
     p.give(v, 2)
     sizes = _Sizes(batch, heads, kv_heads, queries, keys, depth, width)
-    place = p.constant(np.arange(keys, dtype=np.int64)[None, None])
+    place = p.reshape(p.places(keys), (1, 1, keys))
     here = p.reshape(places, (batch, queries, 1))
     kept = p.add("LessOrEqual", (place, here))
     if not p.ctx.integer("causal", 1):

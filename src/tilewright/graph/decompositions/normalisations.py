@@ -80,7 +80,7 @@ def embed_layer_normalization(
     """The sum of embeddings of each token, normalised; the number of tokens that a mask leaves; the sum."""
     batch, length = p.shape(0)
     total = p.add("Gather", (words, ids), axis=0)
-    places = position_ids or p.constant(np.arange(length, dtype=np.int64))
+    places = position_ids or p.places(length)
     total = p.add("Add", (total, p.add("Gather", (positions, places), axis=0)))
     if segments:
         total = p.add("Add", (total, p.add("Gather", (segment_table, segments), axis=0)))
@@ -88,7 +88,7 @@ def embed_layer_normalization(
     p.give(p.add("LayerNormalization", (total, gamma, beta), axis=-1, epsilon=epsilon))
     p.give(total, 2)
     if p.ctx.wants(1):
-        lengths = p.constant(np.zeros(batch, np.int32))
+        lengths = p.filled((batch,), 0, "i32")
         if mask:
             one = p.constant(np.ones((), dtype_of(p.type(7).dtype).numpy))
             kept = p.add("Cast", (p.add("Equal", (mask, one)),), to="i32")

@@ -87,14 +87,13 @@ def recurrent_steps(parts: Parts, *given: str) -> bool:
             recurrence, own = parts.split(recurrence, (rows - hidden, hidden), 0)
             own = parts.reshape(own, (1, hidden, hidden), f"{at}r/own")
         recurrence = parts.reshape(recurrence, (1, rows - hidden if own else rows, hidden), f"{at}r/one")
-        zero = np.zeros((batch, hidden), dtype_of(parts.type(_X).dtype).numpy)
         state = [
             _slice(parts, initial, d, int(layer.batch_first), f"{at}initial{s}")
             if initial
-            else parts.constant(zero, f"{d}/initial{s}")
+            else parts.filled((batch, hidden), 0, parts.type(_X).dtype, f"{d}/initial{s}")
             for s, initial in enumerate(inputs[_STATES : _STATES + cell.states])
         ]
-        clock = parts.constant(np.arange(steps)[:, None], f"{d}/clock") if inputs[_LENGTHS] else ""
+        clock = parts.reshape(parts.places(steps, name=f"{d}/clock"), (steps, 1)) if inputs[_LENGTHS] else ""
         extra = inside
         if node.op == "LSTM" and inputs[_PEEPHOLES]:
             extra = _slice(parts, inputs[_PEEPHOLES], d, 0, f"{at}peepholes")

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, Place, compute
 from tilewright.graph.registry import Context
-from tilewright.ir import dtype_of
+from tilewright.ir import Size, dtype_of
 
 Scalar: TypeAlias = lang.Scalar
 
@@ -33,7 +33,7 @@ def broadcast_shape(ctx: Context, *shapes: Sequence[int]) -> tuple[int, ...]:
     for shape in shapes:
         for at, size in enumerate(shape, rank - len(shape)):
             if size != 1:
-                fits = out[at] in (1, size)
+                fits = out[at] == 1 or ctx.agree(out[at], size)
                 ctx.require(fits, f"shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast")
                 out[at] = size
     return tuple(out)
@@ -57,12 +57,16 @@ def stem(ctx: Context) -> str:
 
 
 def number(value: float, dtype: str) -> Scalar:
-    """A constant of the given dtype."""
+    """A constant of the given dtype, or a size of a run as one."""
+    if isinstance(value, Size):
+        return lang.to_scalar(value, dtype)
     return lang.const(value if is_float(dtype) else int(value), dtype)
 
 
 def share_of(count: int, dtype: str) -> Scalar:
     """What sums of so many elements are multiplied with for their mean; that of none is no number."""
+    if isinstance(count, Size):
+        return lang.const(1, dtype) / number(count, dtype)
     return number(1.0 / count if count else math.nan, dtype)
 
 
@@ -137,7 +141,8 @@ def linear_index(index: Sequence[At], shape: Sequence[int]) -> At:
     """The row-major position of an index."""
     position: At = 0
     for at, size in zip(index, shape, strict=True):
-        position = position * size + at
+        if size != 1:
+            position = _times(position, size) + at
     return position
 
 
@@ -150,9 +155,30 @@ def split_index(position: At, shape: Sequence[int]) -> Place:
         elif at == 0:
             parts.append(position)
         else:
-            parts.append(position % size)
-            position = position // size
+            quotient, rest = divided(position, size)
+            parts.append(rest)
+            position = quotient
     return tuple(reversed(parts))
+
+
+#: Positions in memory are below this: 64 bits hold them, and their products with small sizes.
+_LARGEST: Final = 1 << 40
+
+
+def _times(position: At, size: int) -> At:
+    """A position times a size; where that is a run's, as a number: no index has such products."""
+    if not isinstance(size, Size) or not isinstance(position, lang.IndexExpr):
+        return position * size
+    made = lang.to_scalar(position, "i64") * lang.to_scalar(size, "i64")
+    return lang.to_index(lang.clamp(made, 0, _LARGEST))
+
+
+def divided(position: At, size: int) -> tuple[At, At]:
+    """Quotient and remainder of a position by a size, as `_times`."""
+    if not isinstance(size, Size) or not isinstance(position, lang.IndexExpr):
+        return position // size, position % size
+    x, n = lang.to_scalar(position, "i64"), lang.to_scalar(size, "i64")
+    return lang.to_index(lang.clamp(x // n, 0, _LARGEST)), lang.to_index(lang.clamp(x % n, 0, size - 1))
 
 
 def chosen(at: Ix, ends: Sequence[int], element: Callable[[int], Scalar]) -> Scalar:

@@ -29,7 +29,7 @@ def matmul(ctx: Context, a: Operand, b: Operand, inner: str) -> Operand:
     rows, columns = a.shape[-2:-1], b.shape[-1:] if len(b.shape) > 1 else ()
     inner_a, inner_b = a.shape[-1], b.shape[-2] if len(b.shape) > 1 else b.shape[0]
     ctx.require(
-        inner_a == inner_b,
+        ctx.agree(inner_a, inner_b),
         f"{list(a.shape)} and {list(b.shape)} cannot be multiplied: {inner_a} != {inner_b}",
     )
     batch = broadcast_shape(ctx, a.shape[:-2], b.shape[:-2])
@@ -94,7 +94,7 @@ def gemm(ctx: Context, a: Operand, b: Operand, c: Operand | None = None) -> Oper
     rows, inner_a = reversed(a.shape) if flip_a else a.shape
     inner_b, columns = reversed(b.shape) if flip_b else b.shape
     ctx.require(
-        inner_a == inner_b,
+        ctx.agree(inner_a, inner_b),
         f"{list(a.shape)} and {list(b.shape)} cannot be multiplied: {inner_a} != {inner_b}",
     )
     k = lang.reduce_axis(inner_a, "k")
@@ -145,9 +145,10 @@ def einsum(ctx: Context, first: Operand, *others: Operand) -> Operand:
         for letter, size in zip(letters, x.shape, strict=True):
             known = sizes.get(letter, 1)
             ctx.require(
-                known in (1, size) or size == 1, f"the index {letter} has the sizes {known} and {size}"
+                known == 1 or size == 1 or ctx.agree(known, size),
+                f"the index {letter} has the sizes {known} and {size}",
             )
-            sizes[letter] = max(known, size) if 0 not in (known, size) else 0
+            sizes[letter] = size if known == 1 else known
     summed = {letter: lang.reduce_axis(sizes[letter], letter) for letter in sizes if letter not in output}
     dtype, inner = xs[0].dtype, wide(xs[0].dtype)
     wider = [convert_tensor(ctx, x, inner) for x in xs]

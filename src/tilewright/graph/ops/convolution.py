@@ -16,6 +16,7 @@ from tilewright.graph.ops.common import Scalar, cast, stem, wide
 from tilewright.graph.ops.quantisation import requantised, shifted
 from tilewright.graph.ops.reduction import as_dtype
 from tilewright.graph.registry import OWN, Context, Kind, operator
+from tilewright.ir import most
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ def window_of(ctx: Context, kernel: Sequence[int], sizes: Sequence[int]) -> Wind
     before, after = pads[:rank], pads[rank:]
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         wanted = [
-            max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
+            most((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
             for size, s, k, d in zip(sizes, strides, kernel, dilations, strict=True)
         ]
         small = tuple(total // 2 for total in wanted)
@@ -225,7 +226,7 @@ def conv_transpose(ctx: Context, x: Operand, w: Operand, bias: Operand | None = 
     )
     reached = tuple(
         # one where none receives any: it is not read
-        max(1, (size - 1 + pad) // f - lo + 1)
+        most(1, (size - 1 + pad) // f - lo + 1)
         for size, pad, f, lo in zip(out_sizes, window.before, shared, first, strict=True)
     )
     source = bounded(_transposed(ctx, x, w, dense, reached, group), 0)
@@ -375,7 +376,7 @@ def transposed_window(
         out = ctx.integers("output_shape")[-rank:]
     else:
         out = tuple(size * stride for size, stride in zip(sizes, strides, strict=True))
-    total = [max(full[axis] - out[axis], 0) for axis in range(rank)]
+    total = [most(full[axis] - out[axis], 0) for axis in range(rank)]
     small = tuple(pad // 2 for pad in total)
     large = tuple(pad - pad // 2 for pad in total)
     before, after = (small, large) if mode == "SAME_UPPER" else (large, small)

@@ -15,7 +15,7 @@ from tilewright.graph.ops.common import (
     split_index,
     stem,
 )
-from tilewright.graph.registry import Context, Kind, operator
+from tilewright.graph.registry import Context, Kind, integer_of, operator
 
 
 def lookup(
@@ -47,11 +47,11 @@ def gather(ctx: Context, x: Operand, indices: Operand) -> Operand:
     width = len(indices.shape)
     known = ctx.values[1]
     if known is not None and known.size == 1:
-        chosen = int(known.reshape(()))
+        chosen = integer_of(known.reshape(()).item())
         ctx.require(
             -x.shape[axis] <= chosen < x.shape[axis], f"index {chosen} is out of range for {x.shape[axis]}"
         )
-        chosen %= x.shape[axis]
+        chosen = chosen + x.shape[axis] if chosen < 0 else chosen
         return compute(shape, lambda *i: x[(*i[:axis], chosen, *i[axis + width :])], name=stem(ctx))
 
     place = lookup(ctx, 1, indices, x.shape[axis])

@@ -12,6 +12,7 @@ from tilewright.graph.ops.common import (
     Scalar,
     broadcast_shape,
     chosen,
+    divided,
     linear_index,
     number,
     read,
@@ -20,6 +21,7 @@ from tilewright.graph.ops.common import (
     stem,
 )
 from tilewright.graph.registry import OWN, Context, Kind, operator
+from tilewright.ir import OpenSizeError, exact_quotient, index_of, least, most
 
 
 def reshaped_index(index: Sequence[At], new: Sequence[int], old: Sequence[int]) -> Place:
@@ -35,7 +37,7 @@ def reshaped_index(index: Sequence[At], new: Sequence[int], old: Sequence[int]) 
     while a < len(new) or b < len(old):
         end_a, end_b = min(a + 1, len(new)), min(b + 1, len(old))
         while (have := math.prod(new[a:end_a])) != (want := math.prod(old[b:end_b])):
-            if have < want:
+            if end_b == len(old) or (end_a < len(new) and _is_part(have, want)):
                 end_a += 1
             else:
                 end_b += 1
@@ -43,6 +45,14 @@ def reshaped_index(index: Sequence[At], new: Sequence[int], old: Sequence[int]) 
         place += split_index(linear_index(index[a:end_a], new[a:end_a]), run)
         a, b = end_a, end_b
     return tuple(place)
+
+
+def _is_part(have: int, want: int) -> bool:
+    """Whether a run of axes is the shorter one; where sizes do not tell, whether it divides the other."""
+    try:
+        return have < want
+    except OpenSizeError:
+        return exact_quotient(index_of(want), index_of(have)) is not None
 
 
 def view(ctx: Context, x: Operand, shape: Sequence[int]) -> Operand:
@@ -81,7 +91,7 @@ def reshape(ctx: Context, x: Operand, shape: Operand | None = None) -> Operand:
                     axis < len(x.shape), f"axis {axis} of the new shape copies a size that is not there"
                 )
                 sizes[axis] = x.shape[axis]
-    ctx.require(sizes.count(-1) <= 1 and min(sizes, default=0) >= -1, f"the new shape {sizes} has no meaning")
+    ctx.require(sizes.count(-1) <= 1 and all(n >= -1 for n in sizes), f"the new shape {sizes} has no meaning")
     if -1 in sizes:
         rest = size_of([size for size in sizes if size != -1])
         ctx.require(
@@ -150,13 +160,14 @@ def tile(ctx: Context, x: Operand, repeats: Operand) -> Operand:
     """The input repeated along each axis."""
     times = ctx.static_ints(1)
     ctx.require(
-        len(times) == len(x.shape) and min(times, default=0) >= 0, "an entry of repeats for each axis"
+        len(times) == len(x.shape) and all(n >= 0 for n in times), "an entry of repeats for each axis"
     )
     shape = [size * count for size, count in zip(x.shape, times, strict=True)]
 
     def of(*i: Ix) -> Scalar:
         # an axis without elements has no remainders
-        return x[tuple(at % x.shape[a] if times[a] > 1 and x.shape[a] else at for a, at in enumerate(i))]
+        kept = [times[a] == 1 or size == 0 for a, size in enumerate(x.shape)]
+        return x[tuple(at if kept[a] else divided(at, x.shape[a])[1] for a, at in enumerate(i))]
 
     return compute(shape, of, name=stem(ctx))
 
@@ -171,7 +182,7 @@ def concat(ctx: Context, first: Operand, *others: Operand) -> Operand:
     )
     shapes = " and ".join(str(list(x.shape)) for x in xs)
     ctx.require(same, f"{shapes} differ in more than axis {axis}")
-    parts = [x for x in xs if x.shape[axis] > 0] or [xs[0]]
+    parts = [x for x in xs if x.shape[axis] != 0] or [xs[0]]
     ends = list(itertools.accumulate(x.shape[axis] for x in parts))
     total = ends[-1]
 
@@ -194,8 +205,8 @@ def split(ctx: Context, x: Operand, sizes: Operand | None = None) -> tuple[Opera
     given = ctx.ints_from("split", 1)
     if given is None:
         chunk = -(-x.shape[axis] // count)
-        given = tuple(max(min(chunk, x.shape[axis] - at * chunk), 0) for at in range(count))
-    fits = sum(given) == x.shape[axis] and min(given, default=0) >= 0 and len(given) == len(ctx.node.outputs)
+        given = tuple(most(least(chunk, x.shape[axis] - at * chunk), 0) for at in range(count))
+    fits = sum(given) == x.shape[axis] and all(n >= 0 for n in given) and len(given) == len(ctx.node.outputs)
     ctx.require(fits, f"{x.shape[axis]} elements do not split into {list(given)}")
     parts: list[Operand] = []
     begin = 0
@@ -246,10 +257,11 @@ def _sliced(size: int, first: int, stop: int, step: int) -> tuple[int, int]:
     Unlike Python's, a slice that runs backwards from before the beginning begins at the first element.
     """
     low, high = (0, size) if step > 0 else (-1, size - 1)
-    begin = min(max(first + size if first < 0 else first, 0), high)
-    end = min(max(stop + size if stop < 0 else stop, low), high)
-    count = len(range(begin, end, step))
-    return (begin, count) if count and size else (0, 0)
+    begin = least(most(first + size if first < 0 else first, 0), high)
+    end = least(most(stop + size if stop < 0 else stop, low), high)
+    span = end - begin if step > 0 else begin - end
+    count = most((span + abs(step) - 1) // abs(step), 0)
+    return (begin, count) if count != 0 and size != 0 else (0, 0)
 
 
 @operator("Pad", kind=Kind.MOVEMENT, static=(1, 3))
@@ -270,11 +282,11 @@ def pad(
         axis = ctx.normal_axis(axis, rank)
         before[axis], after[axis] = (amounts or ())[at], (amounts or ())[at + len(named)]
     shape = [size + before[axis] + after[axis] for axis, size in enumerate(x.shape)]
-    ctx.require(min(shape, default=0) >= 0, f"pads {list(amounts or ())} leave nothing of {list(x.shape)}")
+    ctx.require(all(n >= 0 for n in shape), f"pads {list(amounts or ())} leave nothing of {list(x.shape)}")
     mode = ctx.choice("mode", ("constant", "reflect", "edge", "wrap"), "constant")
     if mode != "constant":
-        kept = [size + min(before[a], 0) + min(after[a], 0) for a, size in enumerate(x.shape)]
-        ctx.require(min(kept, default=1) > 0 or 0 in shape, f"there is nothing to pad {list(x.shape)} with")
+        kept = [size + least(before[a], 0) + least(after[a], 0) for a, size in enumerate(x.shape)]
+        ctx.require(all(n > 0 for n in kept) or 0 in shape, f"there is nothing to pad {list(x.shape)} with")
 
         def of(*i: Ix) -> Scalar:
             return x[tuple(_folded(at, x.shape[a], before[a], after[a], mode) for a, at in enumerate(i))]
@@ -299,18 +311,18 @@ def pad(
 
 def _folded(at: Ix, size: int, before: int, after: int, mode: str) -> At:
     """Where an element of a padded axis comes from; negative borders are cut off before others are added."""
-    first = max(-before, 0)
-    left = size - first - max(-after, 0)
+    first = most(-before, 0)
+    left = size - first - most(-after, 0)
     if before <= 0 and after <= 0:
         return at + first
-    inner = at - max(before, 0)
+    inner = at - most(before, 0)
     if mode == "edge":
         return lang.clamp(inner, 0, left - 1) + first
     if mode == "wrap":
         return inner % left + first
     if left == 1:
         return at * 0 + first
-    if max(before, after) < left:
+    if before < left and after < left:
         # mirrored once: no division, and the middle is as it was
         low = lang.maximum(inner, -inner) if before > 0 else inner
         return (lang.minimum(low, 2 * (left - 1) - low) if after > 0 else low) + first

@@ -21,7 +21,7 @@ from tilewright.graph.ops.common import (
 from tilewright.graph.ops.convolution import Window, window_of
 from tilewright.graph.ops.reduction import as_dtype
 from tilewright.graph.registry import Context, Kind, operator
-from tilewright.ir import dtype_of
+from tilewright.ir import OpenSizeError, dtype_of, is_open, least, most
 
 
 def _window(ctx: Context, x: Operand) -> tuple[Window, tuple[int, ...]]:
@@ -37,8 +37,8 @@ def _window(ctx: Context, x: Operand) -> tuple[Window, tuple[int, ...]]:
         ctx.require(room >= 0 or ceil, f"a window of {window.span(axis)} does not fit into {size} elements")
         count = (-(-room // stride) if ceil else room // stride) + 1
         # A window that would begin in the padding after the input is left out.
-        if ceil and (count - 1) * stride >= size + window.before[axis]:
-            count -= 1
+        if ceil:
+            count = least(count, most(-(-(size + window.before[axis]) // stride), count - 1))
         ctx.require(count > 0, f"a window of {window.span(axis)} does not fit into {size} elements")
         out.append(count)
     ctx.limit_elements((*x.shape[:2], *out), x.dtype)
@@ -47,10 +47,16 @@ def _window(ctx: Context, x: Operand) -> tuple[Window, tuple[int, ...]]:
 
 def _overhangs(window: Window, sizes: Sequence[int], out: Sequence[int]) -> bool:
     """Whether some window reaches beyond the input."""
-    return any(window.before) or any(
-        (count - 1) * window.strides[axis] + window.span(axis) - window.before[axis] > sizes[axis]
-        for axis, count in enumerate(out)
-    )
+
+    def beyond(axis: int, count: int) -> bool:
+        try:
+            reach = (count - 1) * window.strides[axis] + window.span(axis) - window.before[axis]
+            return reach > sizes[axis]
+        except OpenSizeError:
+            # at some sizes of a run: what stays inside reads what is there
+            return True
+
+    return any(before != 0 for before in window.before) or any(map(beyond, range(len(out)), out))
 
 
 def _places(window: Window, o: Sequence[At], k: Sequence[At]) -> Place:
@@ -119,7 +125,10 @@ def average_pool(ctx: Context, x: Operand) -> Operand:
         lambda n, c, *o: lang.sum(source[(n, c, *_places(window, o, reduced))], axis=reduced),
         name=stem(ctx),
     )
-    counts = _counts(window, x.shape[2:], out, ctx.flag("count_include_pad", False))
+    with_padding = ctx.flag("count_include_pad", False)
+    if any(map(is_open, out)):
+        return as_dtype(ctx, _open_mean(ctx, total, window, x.shape[2:], with_padding), x.dtype)
+    counts = _counts(window, x.shape[2:], out, with_padding)
     if int(counts.min()) == int(counts.max()):
         factor = number(1.0 / float(counts.flat[0]), inner)
         mean = compute(total.shape, lambda *i: total[i] * factor, name=f"{stem(ctx)}_mean")
@@ -127,6 +136,28 @@ def average_pool(ctx: Context, x: Operand) -> Operand:
         shares = ctx.table((1.0 / counts).astype(dtype_of(inner).numpy), "shares")
         mean = compute(total.shape, lambda n, c, *o: total[(n, c, *o)] * shares[o], name=f"{stem(ctx)}_mean")
     return as_dtype(ctx, mean, x.dtype)
+
+
+def _open_mean(
+    ctx: Context, total: Operand, window: Window, sizes: Sequence[int], with_padding: bool
+) -> Operand:
+    """The sums over how many elements each window averages over, where only a run knows the sizes."""
+
+    def inside(axis: int, at: Ix) -> At:
+        low = -window.before[axis] if with_padding else 0
+        high = sizes[axis] + (window.after[axis] if with_padding else 0)
+        start, step = at * window.strides[axis] - window.before[axis], window.dilations[axis]
+        first = lang.maximum((low - start + step - 1) // step, 0)
+        last = lang.minimum((high - 1 - start) // step, window.kernel[axis] - 1)
+        return lang.maximum(last - first + 1, 1)
+
+    def mean(n: Ix, c: Ix, *o: Ix) -> Scalar:
+        made = total[(n, c, *o)]
+        for axis, at in enumerate(o):
+            made = made / index_value(inside(axis, at), total.dtype)
+        return made
+
+    return compute(total.shape, mean, name=f"{stem(ctx)}_mean")
 
 
 def _counts(

@@ -6,9 +6,10 @@ One axis after another; where that pays, strategies compute several as one expre
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial, reduce
 from itertools import permutations
 from math import prod
 from operator import add
@@ -21,7 +22,7 @@ from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, Readable, clamped, compute
 from tilewright.graph.ops.common import Scalar, convert_tensor, is_float, number, stem, wide
 from tilewright.graph.registry import Context, Kind, operator
-from tilewright.ir import dtype_of
+from tilewright.ir import dtype_of, exact_quotient, index_of, is_open, typical
 
 Floats = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -46,13 +47,21 @@ _POLICIES: Final = ("stretch", "not_larger", "not_smaller")
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """How one axis is resized: `roi` is the part of it that is cropped, as fractions."""
+    """How one axis is resized: `roi` is the part of it that is cropped, as fractions.
+
+    Without a `scale` that is `out / size`, which a run alone knows.
+    """
 
     axis: int
     size: int
     out: int
-    scale: float
+    scale: float | None
     roi: tuple[float, float]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether only a run knows its sizes."""
+        return is_open(self.size) or is_open(self.out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,7 @@ def _by_scales(ctx: Context, x: Operand, factors: npt.NDArray[np.generic]) -> li
     found = []
     for axis, (size, factor) in enumerate(zip(x.shape, factors.reshape(-1).astype(float), strict=True)):
         ctx.require(factor > 0, "a scale is not positive")
-        found.append(_Axis(axis, size, math.floor(size * factor), factor, (0.0, 1.0)))
+        found.append(_Axis(axis, size, _scaled(size, factor), factor, (0.0, 1.0)))
     return found
 
 
@@ -123,20 +132,24 @@ def _axes(ctx: Context, x: Operand, method: _Method) -> list[_Axis]:
     if sizes is not None:
         ctx.require(len(sizes) == len(named), "sizes must have an entry for each axis")
         pairs = [(out, x.shape[axis]) for axis, out in zip(named, sizes, strict=True)]
-        ctx.require(all(size or not out for out, size in pairs), "an axis without elements cannot grow")
-        factors = [out / size if size else 1.0 for out, size in pairs]
+        ctx.require(all(size != 0 or out == 0 for out, size in pairs), "an axis without elements cannot grow")
+        factors = [_factor(out, size) for out, size in pairs]
         policy = ctx.choice("keep_aspect_ratio_policy", _POLICIES, "stretch")
         if policy != "stretch":
-            kept = min(factors) if policy == "not_larger" else max(factors)
+            if None in factors:
+                raise ctx.unsupported(f"the policy {policy} for sizes that only a run knows")
+            known = [factor for factor in factors if factor is not None]
+            kept = min(known) if policy == "not_larger" else max(known)
             # Halves round up, unlike Python's rounding.
-            sizes = tuple(math.floor(kept * x.shape[axis] + 0.5) for axis in named)
+            sizes = tuple(_scaled(x.shape[axis], kept, 0.5) for axis in named)
             factors = [kept] * len(named)
     else:
         given = ctx.static(2) if ctx.has_input(2) else None
         ctx.require(given is not None and given.size == len(named), "Resize needs scales or sizes")
-        factors = [] if given is None else [float(factor) for factor in given.reshape(-1)]
-        ctx.require(min(factors, default=1.0) > 0, "a scale is not positive")
-        sizes = tuple(math.floor(x.shape[axis] * factor) for axis, factor in zip(named, factors, strict=True))
+        scales = [] if given is None else [float(factor) for factor in given.reshape(-1)]
+        ctx.require(min(scales, default=1.0) > 0, "a scale is not positive")
+        sizes = tuple(_scaled(x.shape[axis], factor) for axis, factor in zip(named, scales, strict=True))
+        factors = [*scales]
     crop = method.coordinates == "tf_crop_and_resize"
     roi = [float(value) for value in ctx.static(1).reshape(-1)] if crop else [0.0, 1.0] * 0
     if crop:
@@ -148,12 +161,33 @@ def _axes(ctx: Context, x: Operand, method: _Method) -> list[_Axis]:
     ]
 
 
+def _scaled(size: int, factor: float, more: float = 0.0) -> int:
+    """floor(size * factor + more)."""
+    if not is_open(size):
+        return math.floor(size * factor + more)
+    exact, half = Fraction(factor), Fraction(more)
+    below = exact.denominator * half.denominator
+    return (size * (exact.numerator * half.denominator) + half.numerator * exact.denominator) // below
+
+
+def _factor(out: int, size: int) -> float | None:
+    """`out / size` where that is known."""
+    if not (is_open(out) or is_open(size)):
+        return out / size if size else 1.0
+    for a, b, invert in ((out, size, False), (size, out, True)):
+        ratio = exact_quotient(index_of(a), index_of(b))
+        if ratio is not None and ratio.is_const:
+            return 1.0 / ratio.const if invert else float(ratio.const)
+    return None
+
+
 def _coordinates(axis: _Axis, method: _Method) -> Floats:
     """Where in the input each output element lies."""
     # Which element is the nearest one is decided in single precision, as everywhere else: with a scale of
     # 0.6, say, places that are whole numbers there lie just below them in double precision.
     at: Floats = np.arange(axis.out, dtype=np.float32 if method.mode == "nearest" else np.float64)
     scale, width = axis.scale, axis.out
+    assert scale is not None  # it is where sizes are known
     match method.coordinates:
         case "align_corners":
             # The last element of the output lies on the last one of the input, in torch and the other
@@ -203,12 +237,17 @@ def _kernel(distance: Floats, method: _Method) -> Floats:
     return np.where(far <= 1, near, np.where(far < 2, middle, 0.0))
 
 
+def _reach(axis: _Axis, method: _Method) -> tuple[float, int]:
+    """How much the kernel is widened, and the first element that counts, from the one before a place."""
+    # Shrinking with antialias widens the kernel, so that every input element counts.
+    stretch = min(axis.scale or 1.0, 1.0) if method.antialias else 1.0
+    return stretch, math.floor(-(1 if method.mode == "linear" else 2) / stretch) + 1
+
+
 def _taps(axis: _Axis, method: _Method) -> tuple[Ints, Floats]:
     """For each output element, the input elements it combines and their weights."""
     places = _coordinates(axis, method)
-    # Shrinking with antialias widens the kernel, so that every input element counts.
-    stretch = min(axis.scale, 1.0) if method.antialias else 1.0
-    reach = math.floor(-(1 if method.mode == "linear" else 2) / stretch) + 1
+    stretch, reach = _reach(axis, method)
     taps = np.arange(reach, 2 - reach)
     # A place on an element counts as the end of the interval before it.
     base = np.ceil(places).astype(np.int64) - 1
@@ -248,7 +287,12 @@ def _looked_up(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method)
         shape[axis.axis] = axis.out
         rounding = method.nearest
         if rounding == "simple":
-            rounding = "ceil" if axis.scale < 1 else "floor"
+            rounding = "ceil" if axis.scale is not None and axis.scale < 1 else "floor"
+        if axis.is_open:
+            tables[axis.axis] = _open_arithmetic(axis, method, rounding) or _open_places(
+                axis, method, rounding
+            )
+            continue
         index = np.clip(_nearest(_coordinates(axis, method), rounding), 0, axis.size - 1)
         tables[axis.axis] = _arithmetic(index) or ctx.table(index, "places")
 
@@ -279,6 +323,113 @@ def _arithmetic(index: Ints) -> tuple[int, int, int] | None:
     return None
 
 
+def _open_arithmetic(axis: _Axis, method: _Method, rounding: str) -> tuple[int, int, int] | None:
+    """`_arithmetic` for all sizes: a whole factor repeats its pattern from element to element."""
+    scale = axis.scale
+    whole = scale is not None and (scale.is_integer() or (1.0 / scale).is_integer())
+    if scale is None or not whole or method.coordinates in ("align_corners", "tf_crop_and_resize"):
+        return None
+    found = set()
+    for size in (24, 35):
+        size *= round(max(1.0, 1.0 / scale))
+        known = replace(axis, size=size, out=math.floor(size * scale))
+        found.add(_arithmetic(np.clip(_nearest(_coordinates(known, method), rounding), 0, size - 1)))
+    return found.pop() if len(found) == 1 else None
+
+
+def _open_place(axis: _Axis, method: _Method, o: Ix, dtype: str) -> Scalar:
+    """Where in the input an output element lies, in a run: `_coordinates`."""
+    at, size, width = lang.to_scalar(o, dtype), number(axis.size, dtype), number(axis.out, dtype)
+    half, one, zero = (number(v, dtype) for v in (0.5, 1, 0))
+    if axis.scale is None:
+        scale = lang.cast(number(axis.out, "f64") / number(axis.size, "f64"), dtype)
+    else:
+        scale = number(axis.scale, dtype)
+    match method.coordinates:
+        case "align_corners":
+            shrinks = axis.scale is not None and axis.scale < 1 and method.mode != "nearest"
+            end = scale * size if shrinks else width
+            last = lang.select(end == one, one, end - one)
+            return lang.select(end == one, zero, at * (size - one) / last)
+        case "asymmetric":
+            return at / scale
+        case "tf_half_pixel_for_nn":
+            return (at + half) / scale
+        case "tf_crop_and_resize":
+            begin, stop = (number(part, dtype) for part in axis.roi)
+            middle = (stop - begin) * (size - one) * half + begin * (size - one)
+            last = lang.select(width == one, one, width - one)
+            spread = at * (stop - begin) * (size - one) / last + begin * (size - one)
+            return lang.select(width == one, middle, spread)
+        case "pytorch_half_pixel":
+            return lang.select(width == one, zero, (at + half) / scale - half)
+        case "half_pixel_symmetric":
+            offset = size * half * (one - width / (scale * size))
+            return offset + (at + half) / scale - half
+        case _:
+            return (at + half) / scale - half
+
+
+def _open_places(axis: _Axis, method: _Method, rounding: str) -> Operand:
+    """The nearest element of the input to each of the output, in a run."""
+
+    def place(o: Ix) -> Scalar:
+        exact, half = _open_place(axis, method, o, "f32"), number(0.5, "f32")
+        match rounding:
+            case "round_prefer_floor":
+                rounded = lang.ceil(exact - half)
+            case "round_prefer_ceil":
+                rounded = lang.floor(exact + half)
+            case "floor":
+                rounded = lang.floor(exact)
+            case _:
+                rounded = lang.ceil(exact)
+        return lang.cast(rounded, "i64")
+
+    return compute((axis.out,), place, name="places", dtype="i64")
+
+
+def _open_table(ctx: Context, axis: _Axis, method: _Method, dtype: str) -> _Table:
+    """`_table` in a run."""
+    if method.antialias and axis.scale is None:
+        raise ctx.unsupported("antialias by a factor that only a run knows")
+    stretch, reach = _reach(axis, method)
+    taps, one = 2 - 2 * reach, number(1, "f64")
+
+    def first(o: Ix) -> tuple[Scalar, Scalar]:
+        place = _open_place(axis, method, o, "f64")
+        return place, lang.ceil(place) - one + number(reach, "f64")
+
+    def index(t: Ix, o: Ix) -> Scalar:
+        return lang.cast(first(o)[1] + lang.to_scalar(t, "f64"), "i64")
+
+    def weight(place: Scalar, at: Scalar) -> Scalar:
+        far = lang.absolute((at - place) * number(stretch, "f64"))
+        if method.mode == "linear":
+            made = lang.maximum(one - far, number(0, "f64"))
+        else:
+            a = method.cubic
+            c = [number(v, "f64") for v in (a + 2, a + 3, a, 5 * a, 8 * a, 4 * a)]
+            near = (c[0] * far - c[1]) * far * far + one
+            middle = ((c[2] * far - c[3]) * far + c[4]) * far - c[5]
+            beyond = lang.select(far < number(2, "f64"), middle, number(0, "f64"))
+            made = lang.select(far <= one, near, beyond)
+        if not method.exclude_outside:
+            return made
+        inside = lang.logical_and(at >= number(0, "f64"), at < number(axis.size, "f64"))
+        return lang.select(inside, made, number(0, "f64"))
+
+    def share(t: Ix, o: Ix) -> Scalar:
+        place, start = first(o)
+        made = weight(place, start + lang.to_scalar(t, "f64"))
+        if method.exclude_outside or method.antialias:
+            made = made / reduce(add, (weight(place, start + number(n, "f64")) for n in range(taps)))
+        return lang.cast(made, dtype)
+
+    places = compute((taps, axis.out), index, name="places", dtype="i64")
+    return _Table(axis, taps, places, compute((taps, axis.out), share, name="weights", dtype=dtype))
+
+
 @dataclass(frozen=True, slots=True)
 class _Table:
     """For each of ``taps`` terms and each place along an axis of the result: place in the operand, weight."""
@@ -290,6 +441,8 @@ class _Table:
 
 
 def _table(ctx: Context, axis: _Axis, method: _Method, dtype: str) -> _Table:
+    if axis.is_open:
+        return _open_table(ctx, axis, method, dtype)
     index, weights = _taps(axis, method)
     places = ctx.table(np.ascontiguousarray(index.T), "places")
     values = np.ascontiguousarray(weights.T.astype(dtype_of(dtype).numpy))
@@ -304,7 +457,7 @@ def _in_order(x: Operand, tables: Sequence[_Table]) -> Sequence[_Table]:
         for table in order:
             axis = table.axis
             sizes[axis.axis] = axis.out
-            total += prod(sizes) * table.taps * (GATHERED if axis.axis == len(sizes) - 1 else 1)
+            total += typical(prod(sizes)) * table.taps * (GATHERED if axis.axis == len(sizes) - 1 else 1)
         return total
 
     return min(permutations(tables), key=read)
@@ -333,6 +486,15 @@ def _filled(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method, fi
     """The value for places outside of the input, where a crop reaches beyond it."""
     tables: list[tuple[int, Operand]] = []
     for axis in axes:
+        if axis.is_open:
+            place = partial(_open_place, axis, method, dtype="f64")
+            last = number(axis.size - 1, "f64")
+
+            def beyond_ends(o: Ix, place: Callable[[Ix], Scalar] = place, last: Scalar = last) -> Scalar:
+                return lang.logical_or(place(o) < number(0, "f64"), place(o) > last)
+
+            tables.append((axis.axis, compute((axis.out,), beyond_ends, name="outside", dtype="bool")))
+            continue
         places = _coordinates(axis, method)
         outside = (places < 0) | (places > axis.size - 1)
         if outside.any():

@@ -23,7 +23,7 @@ from tilewright import lang
 from tilewright.graph.operand import Ix, Operand, Place, clamped, compute, index_value, scanned, updated
 from tilewright.graph.ops.common import Scalar, cast, number, stem
 from tilewright.graph.registry import Context, Kind, operator
-from tilewright.ir import dtype_of
+from tilewright.ir import dtype_of, is_open, most_of, typical
 
 #: Values of a digit of the radix sort, and its bits.
 _DIGITS: Final = 256
@@ -80,8 +80,11 @@ def _sorting(size: int, passes: int) -> float:
 def _plan(size: int, count: int) -> tuple[float, int]:
     """The estimated time of finding the `count` largest of `size` keys, and the size of blocks.
 
-    Where that is 0 all are ranked, where it is 1 sorted.
+    Where that is 0 all are ranked, where it is 1 sorted, as where only a run knows how many there are.
     """
+    if is_open(size) or is_open(count):
+        usual = typical(size)
+        return min((_RANKED * usual * usual + _SEEN * usual, 0), (_sorting(usual, _PACKED_BYTES), 1))
     best, block = min((_RANKED * size * size + _SEEN * size, 0), (_sorting(size, _PACKED_BYTES), 1))
     for width in _BLOCKS:
         blocks, left = -(-size // width), count * width
@@ -246,8 +249,9 @@ def top_places(ctx: Context, x: Operand, axis: int, count: int, largest: bool) -
 
     passes = bits // _DIGIT_BITS
     # numbers of 64 bits have no room for places: they are ranked if they are few, with ties told apart
-    other = _RANKED * size * size * 2 if wide else _plan(size, count)[0]
-    if size > _MOST_PLACES or _sorting(size, passes) < other:
+    usual = typical(size)
+    other = _RANKED * usual * usual * 2 if wide else _plan(size, count)[0]
+    if most_of(size) > _MOST_PLACES or _sorting(usual, passes) < other:
         unsigned = f"u{bits}"
         # The largest first: all bits but the sign flipped, of what is smallest first as an unsigned number.
         keys = compute(

@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.graph.model import Array
 from tilewright.graph.registry import Context, static_operator
+from tilewright.graph.size_values import array_of_sizes
 from tilewright.ir import dtype_of
 
 
@@ -31,13 +32,13 @@ def shape_of(ctx: Context) -> Sequence[Array]:
     """The sizes of the input, or of some of its axes."""
     sizes = ctx.type(0).sizes
     end = ctx.integer("end") if ctx.has("end") else None
-    return [np.array(sizes[ctx.integer("start", 0) : end], np.int64)]
+    return [array_of_sizes(sizes[ctx.integer("start", 0) : end])]
 
 
 @static_operator("Size")
 def size_of(ctx: Context) -> Sequence[Array]:
     """The number of elements of the input."""
-    return [np.array(ctx.type(0).elements, np.int64)]
+    return [array_of_sizes([ctx.type(0).elements]).reshape(())]
 
 
 @static_operator("ConstantOfShape", static=(0,))

@@ -29,6 +29,7 @@ import numpy as np
 from tilewright.graph.model import Graph, Node
 from tilewright.graph.passes.nodes import emit_slice, emit_zeros_after
 from tilewright.graph.rewrite import Rewriter
+from tilewright.ir import is_open, typical
 
 #: What is added to the name of a value that got channels of zeros.
 FILLED: Final = ".filled"
@@ -144,7 +145,7 @@ class _Costs:
             if copies
         ]
         return sum(self._made(found, filled) for found in touching) + sum(
-            self.graph.types[value].elements * OF_AN_ELEMENT + OF_A_COPY for value in copied
+            typical(self.graph.types[value].elements) * OF_AN_ELEMENT + OF_A_COPY for value in copied
         )
 
     def _made(self, found: _Links, filled: Set[str]) -> float:
@@ -164,7 +165,7 @@ class _Costs:
         whole = all(self.fill.filled(size) == size >= WINOGRAD_CHANNELS for size in channels)
         if whole and found.winograd and self.fill.winograd:
             rate = OF_WINOGRAD
-        moved = self.graph.types[found.output].elements * OF_AN_ELEMENT * channels[-1] / before[-1]
+        moved = typical(self.graph.types[found.output].elements) * OF_AN_ELEMENT * channels[-1] / before[-1]
         return found.products * prod(channels) / prod(before) / rate + moved
 
 
@@ -227,7 +228,7 @@ def _links_of(graph: Graph, node: Node) -> _Links | None:
     dtypes = {"f32", *(_INTEGERS if node.op in _QUANTISED else ())}
     if not all(type_.dtype in dtypes and type_.is_static for type_ in types):
         return None
-    if graph.types[node.outputs[0]].rank < 3:
+    if graph.types[node.outputs[0]].rank < 3 or any(map(is_open, (n for t in types for n in t.sizes[1:2]))):
         return None
     return _RULES[node.op](graph, node)
 
@@ -240,12 +241,12 @@ def _convolution(graph: Graph, node: Node) -> _Links | None:
     shape = graph.constants[node.inputs[1]].shape
     bias = [_Pad(2, 0, y)] if len(node.inputs) > 2 and node.inputs[2] else []
     if node.op == "ConvTranspose":
-        products = float(graph.types[x].elements * prod(shape[1:]))
+        products = float(typical(graph.types[x].elements) * prod(shape[1:]))
         pads = (_Pad(1, 0, x), _Pad(1, 1, y), *bias)
         if groups != 1:
             return None
         return _Links(y, summed=x, result=y, pads=pads, products=products)
-    products = float(graph.types[y].elements * prod(shape[1:]))
+    products = float(typical(graph.types[y].elements) * prod(shape[1:]))
     if groups == 1:
         pads = (_Pad(1, 0, y), _Pad(1, 1, x), *bias)
         ones = {"strides", "dilations"} & node.attributes.keys()
@@ -265,7 +266,7 @@ def _integer_convolution(graph: Graph, node: Node) -> _Links | None:
     if node.attributes.get("group", 1) != 1:
         return None
     shape = graph.constants[node.inputs[1]].shape
-    products = float(graph.types[y].elements * prod(shape[1:]))
+    products = float(typical(graph.types[y].elements) * prod(shape[1:]))
     pads, in_taps = (_Pad(1, 0, y), _Pad(1, 1, x)), shape[-1] % BYTES_TOGETHER == 0
     return _Links(y, summed=x, result=y, pads=pads, products=products, in_taps=in_taps)
 

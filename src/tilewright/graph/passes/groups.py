@@ -19,6 +19,7 @@ import numpy as np
 
 from tilewright.graph.model import Array, Graph, Node
 from tilewright.graph.rewrite import Rewriter
+from tilewright.ir import typical
 
 #: Parts of the peak that convolutions of blocks and of plain values reach, and those by small groups
 #: (Emerald Rapids, ResNeXt: 0.75, 0.5 and 0.35 of the products that the core can start).
@@ -104,7 +105,7 @@ def _groups(node: Node) -> int:
 def _products(graph: Graph, node: Node) -> float:
     """The products of a convolution of known sizes."""
     weights, result = graph.types[node.inputs[1]], graph.types[node.outputs[0]]
-    return float(prod(result.sizes)) * prod(weights.sizes[1:])
+    return float(typical(result.elements)) * prod(weights.sizes[1:])
 
 
 def _neighbours(graph: Graph, node: Node) -> Iterator[Node]:

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from tilewright.graph.model import Graph, Node
-from tilewright.graph.registry import Kind, find_operator
+from tilewright.graph.registry import Kind, find_operator, integer_of
 from tilewright.graph.rewrite import Rewriter
 from tilewright.ir import dtype_of
 
@@ -79,7 +79,7 @@ def _integers(rewriter: Rewriter, node: Node, at: int, attribute: str) -> list[i
     if isinstance(given, tuple):
         return [int(value) for value in given]
     array = rewriter.constants.get(node.inputs[at]) if at < len(node.inputs) else None
-    return [] if array is None else [int(value) for value in array.reshape(-1)]
+    return [] if array is None else [integer_of(value) for value in array.flat]
 
 
 def _neutral(rewriter: Rewriter, node: Node) -> str | None:

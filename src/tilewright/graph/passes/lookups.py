@@ -15,6 +15,8 @@ from typing import ClassVar
 from tilewright.graph.model import Graph, Node
 from tilewright.graph.passes.nodes import emit_slice, reshape_node
 from tilewright.graph.rewrite import Rewriter
+from tilewright.graph.size_values import is_sized
+from tilewright.ir import is_open
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ def _run(rewriter: Rewriter, node: Node) -> tuple[int, int, int] | None:
     assert isinstance(axis, int)
     axis %= source.rank
     size = source.sizes[axis]
+    if is_open(size) or is_sized(places):
+        return None
     flat = [int(n) + size * (n < 0) for n in places.reshape(-1)]
     if flat != list(range(flat[0], flat[0] + len(flat))) or flat[0] < 0 or flat[-1] >= size:
         return None

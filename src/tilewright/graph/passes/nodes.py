@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.graph.model import Node
 from tilewright.graph.rewrite import Rewriter
+from tilewright.graph.size_values import array_of_sizes
 
 #: The version of the standard's operators that nodes made here mean.
 _VERSION: Final = 21
@@ -16,7 +17,7 @@ _VERSION: Final = 21
 
 def reshape_node(rewriter: Rewriter, value: str, shape: tuple[int, ...], output: str, name: str = "") -> Node:
     """A Reshape of `value`; the shape becomes a constant. The caller emits it."""
-    target = rewriter.constant(np.array(shape, np.int64), f"{output}.shape")
+    target = rewriter.constant(array_of_sizes(shape), f"{output}.shape")
     return Node("Reshape", (value, target), (output,), {"allowzero": 1}, name=name, version=_VERSION)
 
 

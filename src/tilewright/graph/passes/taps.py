@@ -22,6 +22,7 @@ from tilewright.graph.model import Array, Node, TensorType
 from tilewright.graph.ops.convolution import window_of
 from tilewright.graph.program import context_of
 from tilewright.graph.rewrite import Rewriter
+from tilewright.graph.size_values import array_of_sizes
 
 #: Taps along the last axis may be this many times as many with those that fill up groups.
 MOST_PADDED_TAPS: Final = 2
@@ -92,7 +93,7 @@ def by_rows(
         replace(turned, version=_PAD_VERSION), [replace(type_, shape=(batch, *outer, width, channels))]
     )
     flat = (batch, 1, *outer, width * channels)
-    shape = rewriter.constant(np.array(flat), f"{output}.shape")
+    shape = rewriter.constant(array_of_sizes(flat), f"{output}.shape")
     joined = replace(node, op="Reshape", inputs=(beside, shape), outputs=(one,), attributes={})
     rewriter.emit(replace(joined, version=_PAD_VERSION), [replace(type_, shape=flat)])
     window = window_of(context_of(node, graph.types, graph.constants), weights.shape[2:], type_.sizes[2:])

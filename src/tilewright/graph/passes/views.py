@@ -69,7 +69,7 @@ def _moves_nothing(rewriter: Rewriter, node: Node) -> bool:
     shape = rewriter.types[node.inputs[0]].sizes
     perm = node.attributes.get("perm", tuple(range(len(shape) - 1, -1, -1)))
     assert isinstance(perm, tuple)
-    long = [axis for axis in perm if isinstance(axis, int) and shape[axis] > 1]
+    long = [axis for axis in perm if isinstance(axis, int) and shape[axis] != 1]
     return long == sorted(long)
 
 

@@ -151,7 +151,8 @@ class _Parser:
         if kind == "param":
             if len(args) != 3:
                 raise _fail(value, "expected param(lo, hi, multiple_of)")
-            self.params[name] = Param(name, *map(self.integer, args))
+            lo, hi, multiple_of = map(self.integer, args)
+            self.params[name] = Param(name, lo, hi, multiple_of)
             return
         if len(args) != 1:
             raise _fail(value, "expected tensor(type[shape])")

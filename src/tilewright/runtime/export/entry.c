@@ -85,7 +85,8 @@ static tw_plan *create_plan(tw_pool *pool) {
         .copy_count = TW_COPY_COUNT,
         .constants = constants,
         .constant_count = TW_CONSTANT_COUNT,
-        .arena_bytes = TW_ARENA_BYTES,
+        .slots = (const tw_value[]){{-1, TW_ARENA_BYTES}},
+        .slot_count = 1,
         .workspace_bytes = TW_WORKSPACE_BYTES,
         .scratch_bytes = TW_SCRATCH_BYTES,
     };
@@ -133,8 +134,8 @@ static void note_out_of_range(const tw_failure *failure) {
     const tw_check *check = &checks[failure->check];
     snprintf(message, sizeof message, "%s holds %lld (element %lld), which is out of range (from %lld to %lld)",
              check_names[failure->check], (long long)failure->number,
-             (long long)(check_firsts[failure->check] + failure->at * check->stride), (long long)check->low,
-             (long long)check->high - 1);
+             (long long)(check_firsts[failure->check] + failure->at * check->stride), (long long)check->low.value,
+             (long long)check->high.value - 1);
 }
 
 int32_t TW_NAME(run)(tw_model *model, const void *const *inputs, void *const *outputs) {
@@ -158,7 +159,7 @@ int32_t TW_NAME(run)(tw_model *model, const void *const *inputs, void *const *ou
         const tw_place *place = &results[i];
         const void *source = place->kind == TW_INPUT    ? inputs[place->index]
                              : place->kind == TW_OUTPUT ? made[place->index]
-                                                        : (const void *)(tw_weights + place->offset);
+                                                        : (const void *)(tw_weights + place->offset.value);
         if (source != outputs[i]) memmove(outputs[i], source, (size_t)output_tensors[i].bytes);
     }
     return TW_MODEL_OK;

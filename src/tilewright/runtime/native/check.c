@@ -44,10 +44,10 @@ SCAN(scan_u32, uint32_t)
  * from 2^63 on look negative. */
 static int any_outside(const tw_check *c, const void *numbers, int64_t begin, int64_t end) {
     switch (c->bytes) {
-        case 1: return (c->is_signed ? scan_i8 : scan_u8)(numbers, begin, end, c->stride, c->low, c->high);
-        case 2: return (c->is_signed ? scan_i16 : scan_u16)(numbers, begin, end, c->stride, c->low, c->high);
-        case 4: return (c->is_signed ? scan_i32 : scan_u32)(numbers, begin, end, c->stride, c->low, c->high);
-        default: return scan_i64(numbers, begin, end, c->stride, c->low, c->high);
+        case 1: return (c->is_signed ? scan_i8 : scan_u8)(numbers, begin, end, c->stride, c->low.value, c->high.value);
+        case 2: return (c->is_signed ? scan_i16 : scan_u16)(numbers, begin, end, c->stride, c->low.value, c->high.value);
+        case 4: return (c->is_signed ? scan_i32 : scan_u32)(numbers, begin, end, c->stride, c->low.value, c->high.value);
+        default: return scan_i64(numbers, begin, end, c->stride, c->low.value, c->high.value);
     }
 }
 
@@ -87,7 +87,7 @@ int64_t tw_first_out_of_range(tw_context *context, const tw_check *check, const 
     if (!outside) return -1;
     for (int64_t at = 0; at < count; at++) {
         *number = number_at(check, numbers, at);
-        if (*number < check->low || *number >= check->high) return at;
+        if (*number < check->low.value || *number >= check->high.value) return at;
     }
     return -1; /* the numbers change while they are read */
 }

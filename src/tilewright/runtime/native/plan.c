@@ -15,8 +15,11 @@
 typedef struct session {
     tw_run run; /* first: its context is the session's */
     struct session *next;
-    char *memory; /* one block: arena, a workspace for each lane, scratch */
+    char *memory; /* one block: arena, unless runs say how large it is, a workspace for each lane, scratch */
     char *workspace;
+    char *grown;         /* an arena of its own, where runs say how large it is */
+    int64_t grown_bytes; /* the most that a run has wanted */
+    char **slots;        /* where each slot of the arena begins */
     void **buffers; /* of all steps; inputs and outputs are filled in a run */
     int64_t *params;
     void *const *inputs; /* of the run */
@@ -31,6 +34,7 @@ struct tw_plan {
     int64_t *first_value;
     int64_t *first_check; /* of each step: those before any step come before the first one's */
     int32_t lanes;         /* of the widest section; at least 1 */
+    int32_t grows;         /* whether runs say how large the arena is, or where anything lies */
     session *idle;         /* free list, guarded by `lock` */
 };
 
@@ -44,11 +48,28 @@ __attribute__((constructor)) static void guard_lock_across_forks(void) {
     pthread_atfork(take_lock, free_lock, free_lock);
 }
 
+/* ---- places ---- */
+
+static int64_t value_of(const tw_value *v, const int64_t *params) { return v->index >= 0 ? params[v->index] : v->value; }
+
+/* Where a place lies in a run; the arena's and constants' before one, too, where no run says their offset. */
+static char *at_place(const tw_plan_description *d, const session *s, const tw_place *p) {
+    int64_t offset = value_of(&p->offset, s->given);
+    switch (p->kind) {
+        case TW_INPUT: return (char *)s->inputs[p->index] + offset;
+        case TW_OUTPUT: return (char *)s->outputs[p->index] + offset;
+        case TW_CONSTANT: return (char *)d->constants[p->index] + offset;
+        default: return s->slots[p->index] + offset;
+    }
+}
+
 /* ---- sessions ---- */
 
 static void session_free(session *s) {
     if (!s) return;
     tw_release(s->memory);
+    tw_release(s->grown);
+    free(s->slots);
     free(s->buffers);
     free(s->params);
     free(s);
@@ -61,22 +82,27 @@ static session *session_create(const tw_plan *plan) {
     session *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     int64_t workspaces = plan->lanes * tw_aligned(d->workspace_bytes);
-    s->memory = tw_alloc(tw_aligned(d->arena_bytes) + workspaces + threads * stride);
+    int64_t arena = 0;
+    for (int64_t i = 0; i < d->slot_count && !plan->grows; i++) arena += tw_aligned(d->slots[i].value);
+    s->memory = tw_alloc(arena + workspaces + threads * stride);
+    s->slots = calloc((size_t)d->slot_count + 1, sizeof *s->slots);
     s->buffers = calloc((size_t)d->place_count + 1, sizeof *s->buffers);
     s->params = calloc((size_t)d->value_count + 1, sizeof *s->params);
-    if (!s->memory || !s->buffers || !s->params) {
+    if (!s->memory || !s->slots || !s->buffers || !s->params) {
         session_free(s);
         return NULL;
     }
-    s->workspace = s->memory + tw_aligned(d->arena_bytes);
+    s->workspace = s->memory + arena;
+    s->slots[0] = s->memory;
+    for (int64_t i = 1; i < d->slot_count && !plan->grows; i++)
+        s->slots[i] = s->slots[i - 1] + tw_aligned(d->slots[i - 1].value);
     s->run.context = tw_pool_context;
     s->run.pool = plan->pool;
     s->run.scratch = stride ? s->workspace + workspaces : NULL;
     s->run.scratch_stride = stride;
-    for (int64_t i = 0; i < d->place_count; i++) {
+    for (int64_t i = 0; i < d->place_count && !plan->grows; i++) {
         const tw_place *p = &d->places[i];
-        if (p->kind == TW_ARENA) s->buffers[i] = s->memory + p->offset;
-        if (p->kind == TW_CONSTANT) s->buffers[i] = (char *)d->constants[p->index] + p->offset;
+        if (p->kind == TW_ARENA || p->kind == TW_CONSTANT) s->buffers[i] = at_place(d, s, p);
     }
     return s;
 }
@@ -116,17 +142,21 @@ tw_plan *tw_plan_create(tw_pool *pool, const tw_plan_description *description) {
     d->constants = copied(d->constants, d->constant_count, sizeof *d->constants);
     d->checks = copied(d->checks, d->check_count, sizeof *d->checks);
     d->copies = copied(d->copies, d->copy_count, sizeof *d->copies);
+    d->slots = copied(d->slots, d->slot_count, sizeof *d->slots);
     plan->first_place = calloc((size_t)d->step_count + 1, sizeof *plan->first_place);
     plan->first_value = calloc((size_t)d->step_count + 1, sizeof *plan->first_value);
     plan->first_check = calloc((size_t)d->step_count + 1, sizeof *plan->first_check);
-    if (!d->steps || !d->places || !d->values || !d->constants || !d->checks || !d->copies || !plan->first_place ||
-        !plan->first_value || !plan->first_check) {
+    if (!d->steps || !d->places || !d->values || !d->constants || !d->checks || !d->copies || !d->slots ||
+        !plan->first_place || !plan->first_value || !plan->first_check) {
         tw_plan_destroy(plan);
         return NULL;
     }
     plan->lanes = 1;
+    for (int64_t i = 0; i < d->slot_count; i++) plan->grows |= d->slots[i].index >= 0;
+    for (int64_t i = 0; i < d->place_count; i++) plan->grows |= d->places[i].offset.index >= 0;
     for (int64_t i = 0; i < d->step_count; i++) {
         const tw_step *step = &d->steps[i];
+        plan->grows |= step->repeat.index >= 0;
         plan->first_place[i + 1] = plan->first_place[i] + step->place_count;
         plan->first_value[i + 1] = plan->first_value[i] + step->value_count;
         if (step->section && step->lane >= plan->lanes) plan->lanes = step->lane + 1;
@@ -159,6 +189,7 @@ void tw_plan_destroy(tw_plan *plan) {
     free((void *)plan->d.constants);
     free((void *)plan->d.checks);
     free((void *)plan->d.copies);
+    free((void *)plan->d.slots);
     free(plan->first_check);
     free(plan->first_place);
     free(plan->first_value);
@@ -167,26 +198,36 @@ void tw_plan_destroy(tw_plan *plan) {
 
 /* ---- running ---- */
 
-static char *at_place(const tw_plan_description *d, const session *s, const tw_place *p) {
-    switch (p->kind) {
-        case TW_INPUT: return (char *)s->inputs[p->index] + p->offset;
-        case TW_OUTPUT: return (char *)s->outputs[p->index] + p->offset;
-        case TW_CONSTANT: return (char *)d->constants[p->index] + p->offset;
-        default: return s->memory + p->offset;
+/* The arena of a run that says how large its slots are; kept for later ones, which mostly fit. */
+static int32_t bind_arena(const tw_plan_description *d, session *s, const int64_t *params) {
+    int64_t wanted = 0;
+    for (int64_t i = 0; i < d->slot_count; i++) {
+        int64_t bytes = value_of(&d->slots[i], params);
+        if (bytes < 0 || __builtin_add_overflow(wanted, tw_aligned(bytes), &wanted)) return TW_NO_MEMORY;
     }
+    if (!s->grown || wanted > s->grown_bytes) {
+        tw_release(s->grown);
+        s->grown = tw_alloc(wanted);
+        s->grown_bytes = s->grown ? wanted : 0;
+        if (!s->grown) return TW_NO_MEMORY;
+    }
+    char *at = s->grown;
+    for (int64_t i = 0; i < d->slot_count; i++) {
+        s->slots[i] = at;
+        at += tw_aligned(value_of(&d->slots[i], params));
+    }
+    return 0;
 }
 
-static int64_t value_of(const tw_value *v, const int64_t *params) { return v->index >= 0 ? params[v->index] : v->value; }
-
-static void bind_arguments(const tw_plan_description *d, session *s, void *const *inputs, void *const *outputs,
+static void bind_arguments(const tw_plan *plan, session *s, void *const *inputs, void *const *outputs,
                            const int64_t *params) {
+    const tw_plan_description *d = &plan->d;
     s->inputs = inputs;
     s->outputs = outputs;
     s->given = params;
     for (int64_t i = 0; i < d->place_count; i++) {
         const tw_place *p = &d->places[i];
-        if (p->kind == TW_INPUT) s->buffers[i] = (char *)inputs[p->index] + p->offset;
-        if (p->kind == TW_OUTPUT) s->buffers[i] = (char *)outputs[p->index] + p->offset;
+        if (plan->grows || p->kind == TW_INPUT || p->kind == TW_OUTPUT) s->buffers[i] = at_place(d, s, p);
     }
     for (int64_t i = 0; i < d->value_count; i++) s->params[i] = value_of(&d->values[i], params);
 }
@@ -195,9 +236,11 @@ static void bind_arguments(const tw_plan_description *d, session *s, void *const
 static int32_t run_checks(const tw_plan *plan, session *s, int64_t begin, int64_t end, tw_failure *failure) {
     const tw_plan_description *d = &plan->d;
     for (int64_t i = begin; i < end; i++) {
-        const tw_check *check = &d->checks[i];
-        failure->at = tw_first_out_of_range(&s->run.context, check, at_place(d, s, &check->place),
-                                            value_of(&check->count, s->given), &failure->number);
+        tw_check check = d->checks[i];
+        check.low.value = value_of(&check.low, s->given);
+        check.high.value = value_of(&check.high, s->given);
+        failure->at = tw_first_out_of_range(&s->run.context, &check, at_place(d, s, &check.place),
+                                            value_of(&check.count, s->given), &failure->number);
         if (failure->at < 0) continue;
         failure->check = i;
         return TW_OUT_OF_RANGE;
@@ -205,13 +248,30 @@ static int32_t run_checks(const tw_plan *plan, session *s, int64_t begin, int64_
     return 0;
 }
 
+/* The places of a repeated step the n-th time, from 0. */
+static void move_on(const tw_plan *plan, session *s, int64_t i, int64_t n) {
+    const tw_place *places = plan->d.places + plan->first_place[i];
+    void **buffers = s->buffers + plan->first_place[i];
+    for (int64_t j = 0; j < plan->d.steps[i].place_count; j++) {
+        const tw_place *p = &places[j];
+        int64_t times = p->first ? n - 1 : n;
+        const tw_place *from = times < 0 ? &places[p->first] : p;
+        buffers[j] = at_place(&plan->d, s, from) + (times < 0 ? 0 : times * value_of(&p->advance, s->given));
+    }
+}
+
 static int32_t run_step(const tw_plan *plan, session *s, int64_t i, char *workspace, void *scratch,
                         int64_t *nanoseconds, tw_failure *failure) {
     int64_t begin = nanoseconds ? tw_now_ns() : 0;
     int32_t code = run_checks(plan, s, plan->first_check[i], plan->first_check[i + 1], failure);
-    if (code == 0)
-        code = plan->d.steps[i].kernel(&s->run.context, s->buffers + plan->first_place[i],
-                                       s->params + plan->first_value[i], workspace, scratch);
+    const tw_step *step = &plan->d.steps[i];
+    int64_t repeat = value_of(&step->repeat, s->given);
+    for (int64_t n = 0; n < repeat && code == 0; n++) {
+        if (step->repeat.index >= 0) move_on(plan, s, i, n);
+        code = step->kernel(&s->run.context, s->buffers + plan->first_place[i], s->params + plan->first_value[i],
+                            workspace, scratch);
+        if (code == 0) code = atomic_load_explicit(&s->run.failure, memory_order_relaxed);
+    }
     if (code == 0) code = atomic_load_explicit(&s->run.failure, memory_order_relaxed);
     if (nanoseconds) nanoseconds[i] = tw_now_ns() - begin;
     failure->step = i;
@@ -288,7 +348,11 @@ int32_t tw_plan_run(tw_plan *plan, void *const *inputs, void *const *outputs, co
     failure->step = TW_FIRST;
     session *s = session_take(plan);
     if (!s) return TW_NO_MEMORY;
-    bind_arguments(d, s, inputs, outputs, params);
+    if (plan->grows && bind_arena(d, s, params) != 0) {
+        session_give_back(plan, s);
+        return TW_NO_MEMORY;
+    }
+    bind_arguments(plan, s, inputs, outputs, params);
     atomic_store_explicit(&s->run.failure, 0, memory_order_relaxed);
     fenv_t environment;
     fegetenv(&environment);

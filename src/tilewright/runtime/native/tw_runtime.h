@@ -46,7 +46,7 @@ typedef int32_t (*tw_kernel)(tw_context *context, void *const *buffers, const in
 enum { TW_ALIGNMENT = 64 };
 
 /* Raised with any change of Part 2; the Python side refuses a library of another version. */
-enum { TW_VERSION = 4 };
+enum { TW_VERSION = 5 };
 TW_EXPORT int32_t tw_version(void);
 
 /* Nanoseconds on the monotonic clock. */
@@ -88,18 +88,22 @@ TW_EXPORT double tw_pool_fork_join_ns(tw_pool *pool, int32_t rounds);
 
 enum { TW_INPUT = 0, TW_OUTPUT = 1, TW_CONSTANT = 2, TW_ARENA = 3 };
 
-/* A place in memory: `offset` bytes into input, output or constant number `index`, or into the arena (index unused). */
-typedef struct {
-    int32_t kind;
-    int32_t index;
-    int64_t offset;
-} tw_place;
-
 /* A number of a run, such as the value of a kernel's parameter: parameter number `index` of the run, or `value` where index < 0. */
 typedef struct {
     int64_t index;
     int64_t value;
 } tw_value;
+
+/* A place in memory: `offset` bytes into input, output or constant number `index`, or into slot `index` of the arena.
+ * Where its step is repeated it moves on by `advance` bytes each time; the first time, unless `first` is 0, the step is
+ * given its place number `first` (from 0, after its arguments) instead, and this one the second time. */
+typedef struct {
+    int32_t kind;
+    int32_t index;
+    tw_value offset;
+    tw_value advance;
+    int64_t first;
+} tw_place;
 
 /* One kernel call: its arguments are `places` and `values`, consecutive in the plan's two tables. Consecutive steps of one
  * section (a number other than 0) run lane by lane: those of a lane in order on one thread, the lanes at the same time.
@@ -108,6 +112,7 @@ typedef struct {
     tw_kernel kernel;
     int64_t place_count;
     int64_t value_count;
+    tw_value repeat; /* how often the kernel is called, one call after the other; places move where a run says it */
     int32_t section;
     int32_t lane;
 } tw_step;
@@ -119,8 +124,8 @@ typedef struct {
     int64_t step;
     tw_value count;
     int64_t stride; /* from one number to the next, in numbers */
-    int64_t low;
-    int64_t high;
+    tw_value low;
+    tw_value high;
     int32_t bytes; /* of a number: 1, 2, 4 or 8 */
     int32_t is_signed;
 } tw_check;
@@ -148,7 +153,8 @@ typedef struct {
     int64_t copy_count;
     void *const *constants;
     int64_t constant_count;
-    int64_t arena_bytes;     /* intermediate tensors, at statically planned offsets */
+    const tw_value *slots; /* of the arena, one after another: their bytes, which a run may say */
+    int64_t slot_count;
     int64_t workspace_bytes; /* the largest of the kernels' */
     int64_t scratch_bytes;   /* the largest of the kernels', for one thread */
 } tw_plan_description;

@@ -1,0 +1,252 @@
+"""Models with open sizes, compiled: one plan for all sizes, or a few where a comparison parts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tilewright.build import Array, UnitKernel
+from tilewright.driver.assemble import Assembled, Packs, Steps, assemble, make_steps
+from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
+from tilewright.driver.kernels import KernelOptions, build_kernels
+from tilewright.driver.open_assembly import assemble_open
+from tilewright.driver.open_sizes import OpenSizes
+from tilewright.driver.open_stages import stages_of
+from tilewright.driver.progress import Progress, no_progress
+from tilewright.driver.size_program import SizeNumbers
+from tilewright.driver.units import Precision, Unit
+from tilewright.frontend import ReadModel, Shapes
+from tilewright.graph import MOST_COUNTED, Control, Graph, Node
+from tilewright.ir import (
+    OpenIndexError,
+    OpenSignError,
+    OpenSizeError,
+    Param,
+    RelationError,
+    Size,
+    base_symbols,
+    dtype_of,
+    index_of,
+)
+from tilewright.plan import GraphPlan
+from tilewright.runtime import (
+    BranchStep,
+    Count,
+    LoopStep,
+    OpenPlan,
+    PlanStage,
+    Ranges,
+    Relation,
+    StagedPlan,
+    ThreadPool,
+)
+from tilewright.support import ModelError, Settings, get_logger, quoted
+from tilewright.target import CpuTarget
+
+_log = get_logger(__name__)
+
+#: Parts of the range of sizes that have a plan each, at most.
+MOST_PLANS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """What decides how a model is compiled, whatever its sizes."""
+
+    target: CpuTarget
+    options: KernelOptions
+    precision: Precision
+    settings: Settings
+    pool: ThreadPool
+    memory: int
+    checks: bool
+
+    def units(self, graph: Graph, plan: GraphPlan | None = None) -> GraphUnits:
+        """The units of a graph."""
+        options = self.options
+        return graph_units(graph, self.target, options.threads, self.precision, options.accuracy, plan)
+
+    def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
+        """The plan of a run that computes values."""
+        return assemble(steps, self.pool, self.memory, wanted, checks=self.checks)
+
+    def kernels(
+        self,
+        units: Sequence[Unit],
+        known: Callable[[str], Array | None],
+        progress: Progress = no_progress,
+    ) -> tuple[UnitKernel, ...]:
+        """The kernel of each unit."""
+        return build_kernels(units, self.target, self.options, known, self.settings, progress)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedStage:
+    """A plan, and what it was made of."""
+
+    plan: OpenPlan
+    steps: Steps
+    units: GraphUnits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedRange:
+    """The plan of a range of sizes, and what its stages were made of: one, where no data says a size."""
+
+    ranges: Ranges
+    plan: OpenPlan | StagedPlan
+    stages: tuple[PlannedStage, ...]
+
+
+def plan_sizes(
+    model: ReadModel,
+    sizes: OpenSizes,
+    shapes: Shapes,
+    constants: Mapping[str, Array],
+    compiler: Compiler,
+    progress: Progress = no_progress,
+) -> list[PlannedRange]:
+    """A plan for all sizes, or one each for parts of their range, the smaller sizes first.
+
+    Raises what importing and compiling raise: UnsupportedOperatorError, too, where a node needs a number that
+    only a run knows.
+    """
+    packs = Packs()
+    found = _imported(model, sizes, shapes, constants, MOST_PLANS)
+    try:
+        return [_planned(*each, compiler, packs, progress) for each in found]
+    except OpenIndexError as error:
+        # a rule asks for a number where there is an expression
+        raise OpenSizeError(f"no plan is for all sizes: {error}") from error
+
+
+def _imported(
+    model: ReadModel, sizes: OpenSizes, shapes: Shapes, constants: Mapping[str, Array], most: int
+) -> list[tuple[OpenSizes, Graph]]:
+    """The graph at all sizes, or graphs at parts of their range, without sizes at which there is no model.
+
+    Raises what importing raises where there is no model at any.
+    """
+    try:
+        return [(sizes, model.graph(shapes, constants, sizes.of_file(), sizes.said))]
+    except RelationError as error:
+        known = sizes.with_equal(error.difference)
+        if known is None:
+            parts = sizes.parted(error.difference, equal=True)
+        else:
+            _log.info("%s: %s has to be 0", error.where, sizes.shown(error.difference))
+            parts = (known,)
+        refusal: ModelError = error
+    except OpenSignError as error:
+        parts = sizes.parted(error.difference) if most > 1 else ()
+        if parts:
+            _log.info("%s: a plan for each sign of %s", error.where, sizes.shown(error.difference))
+        refusal = error
+    found: list[tuple[OpenSizes, Graph]] = []
+    for part in parts:
+        try:
+            found += _imported(model, part, shapes, constants, most // len(parts))
+        except ModelError as error:
+            refusal = error
+    if not found:
+        raise refusal
+    return found
+
+
+def _planned(
+    sizes: OpenSizes, graph: Graph, compiler: Compiler, packs: Packs, progress: Progress
+) -> PlannedRange:
+    ranges = tuple((known.least, known.largest) for known in sizes.ranges.values())
+    maker = _Maker(sizes, compiler, packs, progress)
+    if not graph.counts and not graph.controls:
+        stage = maker.stage(graph, sizes.symbols, sizes)
+        return PlannedRange(ranges, stage.plan, (stage,))
+    plan = maker.staged(graph, sizes.symbols, sizes)
+    return PlannedRange(ranges, plan, tuple(maker.made))
+
+
+@dataclass(slots=True, eq=False)
+class _Maker:
+    """Makes the plans of a graph's stages, and of the graphs that these run."""
+
+    sizes: OpenSizes
+    compiler: Compiler
+    packs: Packs
+    progress: Progress
+    made: list[PlannedStage] = field(default_factory=list)
+
+    def staged(self, graph: Graph, symbols: Mapping[str, int], sizes: OpenSizes | None = None) -> StagedPlan:
+        """The plan of a graph whose sizes, and course, data decides; its own symbols come behind others."""
+        stages = stages_of(graph)
+        symbols = {**symbols, **{symbol: 1 for stage in stages for symbol in stage.counts}}
+        places = {symbol: n for n, symbol in enumerate(symbols)}
+        made: list[PlanStage] = []
+        for at, stage in enumerate(stages):
+            counts = tuple(
+                Count(*graph.counts[s], places[s], *_said(graph, self.sizes, s)) for s in stage.counts
+            )
+            part = self.stage(stage.graph, symbols, None if at else sizes)
+            runs = tuple(self._control(node, graph, symbols) for node in stage.controls)
+            made.append(PlanStage(counts, part.plan, runs))
+        outputs = graph.outputs[: graph.returned]
+        constants = {value: graph.constants[value] for value in outputs if value in graph.constants}
+        results = tuple(zip(graph.output_names, outputs, strict=False))
+        return StagedPlan(made, len(symbols), results, constants)
+
+    def _control(self, node: Node, graph: Graph, symbols: Mapping[str, int]) -> BranchStep | LoopStep:
+        control = graph.controls[node.used_outputs[0]]
+        assert isinstance(control, Control)
+        plans = [self.staged(each, symbols) for each in control.graphs]
+        given = str(node.attributes["inputs"]).split(",")
+        rest = iter(node.inputs)
+        inputs = [next(rest) if present == "1" else "" for present in given]
+        known = {v: graph.constants[v] for v in node.inputs if v in graph.constants}
+        if len(plans) == 2:
+            return BranchStep(inputs[0], (plans[0], plans[1]), node.inputs, node.outputs, known)
+        infos = tuple(
+            (dtype_of(graph.types[v].dtype).numpy, graph.types[v].rank) if v else None for v in node.outputs
+        )
+        return LoopStep(
+            plans[0], tuple(inputs), control.takes, control.carried, node.inputs, node.outputs, infos, known
+        )
+
+    def stage(self, graph: Graph, symbols: Mapping[str, int], sizes: OpenSizes | None) -> PlannedStage:
+        """The plan of a graph for all sizes; relations between ``sizes`` are checked by it."""
+        for array in graph.constants.values():
+            self.packs.keep(array)
+        compiler = self.compiler
+        made = compiler.units(graph)
+        graph, views = made.partition.graph, made.partition.views
+        kernels = compiler.kernels(made.units, constants_of(graph, views), self.progress)
+        steps = make_steps(graph, made.units, kernels, views, compiler.options.threads, self.packs)
+        steps = replace(steps, graph=without_packed(graph))
+        numbers = SizeNumbers(symbols)
+        relations = [] if sizes is None else [*_relations(sizes, numbers)]
+        plan = assemble_open(steps, compiler.pool, numbers, relations, checks=compiler.checks)
+        self.made.append(PlannedStage(plan, steps, made))
+        return self.made[-1]
+
+
+def _said(graph: Graph, sizes: OpenSizes, symbol: str) -> tuple[int, int]:
+    """The least and the largest that a size may be that data says."""
+    needed = sizes.said.get(symbol)
+    if needed is not None and needed.is_const:
+        return needed.const, needed.const
+    found = (p for type_ in graph.types.values() for n in type_.sizes for p in _base(n) if p.name == symbol)
+    return 0, next((p.hi for p in found), MOST_COUNTED)
+
+
+def _base(n: int) -> Iterable[Param]:
+    return base_symbols(n.index).values() if isinstance(n, Size) else ()
+
+
+def _relations(sizes: OpenSizes, numbers: SizeNumbers) -> Iterator[Relation]:
+    """What the model needs of sizes besides what their names say."""
+    places = [*sizes.ranges]
+    values = sizes.values()
+    for name in sizes.equal:
+        own = numbers.given(places.index(name))
+        value = values[name]
+        text = sizes.shown(index_of(value)) if isinstance(value, Size) else str(value)
+        yield Relation((f"the size {quoted(name)}", text), (own, numbers.amount(value)), "the model")
