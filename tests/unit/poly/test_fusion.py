@@ -245,6 +245,17 @@ def test_refusals():
         isl_schedule(dependences, "max", operations=50)
 
 
+def test_a_nest_for_which_isl_has_no_schedule():
+    """Dependences of every other point, which it does not carry."""
+    text = (
+        "def parity(A: f64[8]):\n    for c in range(2):\n        for i in range(1, 7):\n"
+        "            if (i + c) % 2 == 0:\n                A[i] = 0.5 * (A[i - 1] + A[i + 1])\n"
+    )
+    dependences = Dependences(extract_model(infer_kinds(read_python(text))))
+    with pytest.raises(ResourceError, match=r"isl's schedule of parity \(maxfuse\): isl found none"):
+        isl_schedule(dependences, "max")
+
+
 def test_a_schedule_that_no_count_stops_is_ended():
     """Smartfuse of trisolv stays below any count of operations, for minutes."""
     dependences = Dependences(extract_model(infer_kinds(scop(KERNELS["trisolv"]).func)))
