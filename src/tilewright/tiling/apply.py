@@ -10,7 +10,6 @@ is finished.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -361,9 +360,15 @@ class _Applying:
 
     def _copied(self, block: str, loop: str) -> list[str]:
         """A part's loop, and those of the copy of a block that is inside of it."""
+
+        def same(name: str) -> tuple[str, tuple[str, ...]]:
+            """What copies of a block have in common; its start has no iterators of sums."""
+            node = self.s.block(name)
+            return node.stage, tuple(it.name for it in node.iters)
+
         for name in self.s.blocks():
             around = list(self.s.loops(name))
-            if loop in around and re.fullmatch(rf"{block}(_\d+)*", name):
+            if loop in around and same(name) == same(block):
                 return around[around.index(loop) :]
         raise InternalError(f"{block} has no copy in {loop}")
 
