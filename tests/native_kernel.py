@@ -41,6 +41,17 @@ LANES = replace(
         if known.result.scope != TILE
     ),
 )
+#: This machine without tile registers, its instructions for lanes at a rate that pays.
+HERE = replace(
+    HOST,
+    instructions=tuple(
+        replace(known, per_cycle=HOST.fma_per_cycle)
+        for known in HOST.instructions
+        if known.result.scope != TILE
+    ),
+    moves=(),
+    tiles=0,
+)
 POISON = 0xA5
 
 _PARALLEL = CFUNCTYPE(None, c_void_p, c_void_p, c_void_p, c_int64)

@@ -69,7 +69,7 @@ UNSUPPORTED = {
         ),
         "float8e4m3fn",
     ),
-    "another activation": (lambda: _recurrent(activations=["Affine"]), "the activation 'affine'"),
+    "another activation": (lambda: _recurrent(activations=["Swish"]), "the activation 'swish'"),
     "a long sequence": (lambda: _recurrent(steps=1_000_000), "1000000 steps; at most"),
     "log-sum-exp of integers": (
         lambda: _node("ReduceLogSumExp", elem=INT32, out=INT32),

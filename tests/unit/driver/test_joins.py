@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import helper
 from tests import onnx_models
-from tests.native_kernel import HOST, LANES
+from tests.native_kernel import HERE, HOST
 
 import tilewright
 from tilewright.build import describe
@@ -59,7 +59,7 @@ def default_units(partition, target, threads, precision="f32"):
 
 
 def units_of(model, threads):
-    return default_units(fuse(simplify(import_onnx(model))), LANES, threads)
+    return default_units(fuse(simplify(import_onnx(model))), HERE, threads)
 
 
 def test_blocks_of_mobilenet_are_joined_on_two_threads():
@@ -133,12 +133,12 @@ def assert_in_bands(unit, threads, target=HOST):
 def test_a_wide_product_before_a_plain_result_stays_apart():
     # as one kernel it took 70 times as long: its last sums have no register tile in the result's order
     layers = [(channels, 1, 1, False, False) for channels in (512, 2048, 16)]
-    compiled = tilewright.compile(convolutions((1, 16, 7, 7), layers), threads=2, target=LANES)
+    compiled = tilewright.compile(convolutions((1, 16, 7, 7), layers), threads=2, target=HERE)
     assert not [note for row in compiled.explain() for note in row["fallbacks"] if "no chain" in note]
-    for unit in joined_of(convolutions((1, 16, 7, 7), layers), 2, LANES):
-        assert_in_bands(unit, 2, LANES)
+    for unit in joined_of(convolutions((1, 16, 7, 7), layers), 2, HERE):
+        assert_in_bands(unit, 2, HERE)
     # in blocks of channels it is one
-    assert len(joined_of(convolutions((1, 16, 7, 7), layers, blocked=True), 2, LANES)) == 1
+    assert len(joined_of(convolutions((1, 16, 7, 7), layers, blocked=True), 2, HERE)) == 1
 
 
 def test_kernels_that_share_weights_stay_apart():

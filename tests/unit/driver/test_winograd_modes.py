@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnx import helper
-from tests.native_kernel import HOST, LANES
+from tests.native_kernel import HERE, HOST
 
 import onnx_models as tiny
 import tilewright
@@ -51,10 +51,10 @@ def tiles(compiled):
 )
 def test_modes(mode, expected):
     model = layers(0.05)
-    compiled = tilewright.compile(model, accuracy=mode, threads=2, target=LANES)
+    compiled = tilewright.compile(model, accuracy=mode, threads=2, target=HERE)
     assert tiles(compiled) == [expected]
     x = np.random.default_rng(1).standard_normal((1, CHANNELS, PIXELS, PIXELS), np.float32)
-    direct = tilewright.compile(model, accuracy="exact", threads=2, target=LANES)(x)[0]
+    direct = tilewright.compile(model, accuracy="exact", threads=2, target=HERE)(x)[0]
     result = compiled(x)[0]
     assert np.abs(result - direct).max() <= MOST_ERROR * np.abs(direct).max()
     assert np.array_equal(result, direct) == (expected is None)
@@ -62,13 +62,13 @@ def test_modes(mode, expected):
 
 def test_auto_judges_each_layer_by_its_own_weights():
     # the transforms of the third layer's weights leave the range of f32 with tiles of 4, of the last with any
-    compiled = tilewright.compile(layers(1, 1e-3, 3e36, 1e-36, 1e38 / 4), target=LANES)
+    compiled = tilewright.compile(layers(1, 1e-3, 3e36, 1e-36, 1e38 / 4), target=HERE)
     assert tiles(compiled) == [4, 4, 2, 4, None]
     names = [group.kernel.name for group in compiled.groups()]
     assert names[1] == names[3] != names[2]
     assert tiles(tilewright.compile(layers(3e36), accuracy="f4")) == [4]
     # what is left out stays out, and what is not exact goes besides
-    assert tiles(tilewright.compile(layers(1, 1e38 / 4), accuracy="no-f2", target=LANES)) == [4, None]
+    assert tiles(tilewright.compile(layers(1, 1e38 / 4), accuracy="no-f2", target=HERE)) == [4, None]
 
 
 def products(*scales):
@@ -89,10 +89,10 @@ def products(*scales):
 def test_products_take_strassens_method_where_their_weights_allow_it():
     # sums of quarters of the second matrix leave the range of f32
     model = products(0.05, 6e37)
-    found = tilewright.compile(model, threads=2, target=LANES)
+    found = tilewright.compile(model, threads=2, target=HERE)
     assert [each.algorithm for each in found.descriptions()] == ["strassen", "matmul"]
     for word in ("exact", "no-strassen"):
-        direct = tilewright.compile(model, threads=2, accuracy=word, target=LANES)
+        direct = tilewright.compile(model, threads=2, accuracy=word, target=HERE)
         assert [each.algorithm for each in direct.descriptions()] == ["matmul", "matmul"]
     x = np.random.default_rng(1).standard_normal((128, 768), np.float32) * 0.01
     for got, wanted in zip(found(x), direct(x), strict=True):
@@ -153,15 +153,15 @@ def test_accuracy_is_said_once():
 def test_a_stricter_bound_takes_smaller_tiles_or_the_direct_method():
     """The error of each layer's own weights decides: none beyond the bound that was asked for."""
     model = layers(1)
-    feeds = tilewright.compile(model, threads=2, target=LANES, accuracy="exact").sample_feeds()
+    feeds = tilewright.compile(model, threads=2, target=HERE, accuracy="exact").sample_feeds()
     algorithms = []
     for accuracy in ("auto", "1e-12"):
-        compiled = tilewright.compile(model, threads=2, target=LANES, accuracy=accuracy)
+        compiled = tilewright.compile(model, threads=2, target=HERE, accuracy=accuracy)
         algorithms.append([each.algorithm for each in compiled.descriptions()])
     assert any("winograd" in each for each in algorithms[0])
     assert not any("winograd" in each for each in algorithms[1])
-    (exact,) = tilewright.compile(model, threads=2, target=LANES, accuracy="exact").run(None, feeds)
-    (strict,) = tilewright.compile(model, threads=2, target=LANES, accuracy=1e-12).run(None, feeds)
+    (exact,) = tilewright.compile(model, threads=2, target=HERE, accuracy="exact").run(None, feeds)
+    (strict,) = tilewright.compile(model, threads=2, target=HERE, accuracy=1e-12).run(None, feeds)
     np.testing.assert_array_equal(strict, exact)
 
 

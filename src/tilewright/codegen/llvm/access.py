@@ -17,7 +17,7 @@ from tilewright.codegen.llvm.values import (
     suffix,
     type_text,
 )
-from tilewright.ir import BOOL, I16, I32, I64, DType
+from tilewright.ir import BF16, BOOL, I16, I32, I64, DType
 
 #: Bytes of the parts of a register within which elements change places most cheaply.
 _PART: Final = 16
@@ -58,8 +58,8 @@ class Access(Arithmetic):
 
     def load(self, p: Val, dtype: DType, lanes: int, mask: Val | None = None) -> Val:
         """Load ``lanes`` consecutive elements, those that ``mask`` allows (others are zero)."""
-        t = memory_type(dtype, lanes)
-        stored = BYTE if dtype.kind == "bool" else dtype
+        stored = self._kept(dtype, lanes)
+        t = memory_type(stored, lanes)
         if mask is None:
             out = self.impure(
                 stored, lanes, (p,), lambda o: f"load {t}, ptr {o[0].text}, align {stored.bytes}"
@@ -248,8 +248,8 @@ class Access(Arithmetic):
     def gather(self, p: Val, offsets: Val, dtype: DType, mask: Val | None) -> Val:
         """Load one element per lane at element ``offsets`` from ``p``."""
         lanes = offsets.lanes
-        stored = BYTE if dtype.kind == "bool" else dtype
-        vt = memory_type(dtype, lanes)
+        stored = self._kept(dtype, lanes)
+        vt = memory_type(stored, lanes)
         ptrs = self._pointers(p, offsets, stored)
         m = mask or literal(True, BOOL, lanes)
         name = f"llvm.masked.gather.{suffix(stored.name, lanes)}.v{lanes}p0"
@@ -343,10 +343,25 @@ class Access(Arithmetic):
             lambda o: f"getelementptr inbounds {t}, ptr {o[0].text}, {o[1].typed}", root=p.root,
         )  # fmt: skip
 
+    def _kept(self, dtype: DType, lanes: int) -> DType:
+        """The type of elements in memory: bytes for booleans.
+
+        Vectors of bf16 are integers there where no instruction rounds to bf16: LLVM takes masked ones apart,
+        widens their lanes and calls a function of compilers' own libraries to round them again.
+        """
+        if dtype == BF16 and lanes > 1 and not self.rounds_bf16:
+            return I16
+        return BYTE if dtype.kind == "bool" else dtype
+
     def _from_memory(self, v: Val, dtype: DType) -> Val:
+        if v.dtype == I16 and dtype == BF16:
+            return self.convert("bitcast", v, BF16)
         if dtype.kind != "bool":
             return v
         return self.compare("icmp ne", v, literal(0, v.dtype, v.lanes))
 
     def _to_memory(self, v: Val) -> Val:
-        return self.convert("zext", v, BYTE) if v.dtype.kind == "bool" else v
+        kept = self._kept(v.dtype, v.lanes)
+        if kept == v.dtype:
+            return v
+        return self.convert("bitcast" if kept == I16 else "zext", v, kept)

@@ -15,7 +15,7 @@ from tilewright.codegen.llvm.values import (
     suffix,
     type_text,
 )
-from tilewright.ir import BOOL, I8, I16, I32, DType
+from tilewright.ir import BF16, BOOL, F32, I8, I16, I32, DType
 from tilewright.support import InternalError
 
 #: Integers whose bits are masks of so many lanes.
@@ -24,6 +24,9 @@ _MASK_TYPES: Final = {8: I8, 16: I16}
 
 class Arithmetic(Scopes):
     """Writes operations on scalars and vectors; operands of one operation are widened to equal lanes."""
+
+    rounds_bf16: bool = True
+    """Whether an instruction rounds vectors to bf16."""
 
     def const(self, value: float | int | bool, dtype: DType, lanes: int = 1) -> Val:
         """A literal, splat over ``lanes``."""
@@ -84,9 +87,16 @@ class Arithmetic(Scopes):
     def compare(self, name: str, a: Val, b: Val) -> Val:
         """``icmp``/``fcmp`` with the condition in ``name``."""
         a, b = self.same_lanes(a, b)
+        if a.lanes > 1 and a.dtype == BF16 and not self.rounds_bf16:
+            a, b = self._widened(a), self._widened(b)
         return self.pure(
             name, BOOL, a.lanes, (a, b), lambda o: f"{name} {o[0].type} {o[0].text}, {o[1].text}"
         )
+
+    def _widened(self, a: Val) -> Val:
+        """Numbers of bf16 as f32, by integers: a comparison of ``fpext`` LLVM narrows again."""
+        bits = self.convert("zext", self.convert("bitcast", a, I16), I32)
+        return self.convert("bitcast", self.op("shl", bits, self.const(16, I32)), F32)
 
     def select(self, c: Val, a: Val, b: Val) -> Val:
         """``a`` where ``c`` else ``b``, lane by lane."""
@@ -94,6 +104,10 @@ class Arithmetic(Scopes):
         if lanes > 1:
             a, b = self.splat(a, lanes), self.splat(b, lanes)
             c = self.splat(c, lanes) if c.lanes > 1 else c
+        if lanes > 1 and a.dtype == BF16 and not self.rounds_bf16:
+            # LLVM would widen the lanes, and call a function of compilers' own libraries to round them
+            bits = self.select(c, self.convert("bitcast", a, I16), self.convert("bitcast", b, I16))
+            return self.convert("bitcast", bits, BF16)
         return self.pure(
             "select", a.dtype, lanes, (c, a, b),
             lambda o: f"select {o[0].typed}, {o[1].typed}, {o[2].typed}", root=a.root,

@@ -21,7 +21,7 @@ class Builder(Access):
     def __init__(self, triple: str, attributes: str = "nounwind", rounds_bf16: bool = True) -> None:
         super().__init__()
         self.triple = triple
-        self.rounds_bf16 = rounds_bf16  # vectors, by an instruction
+        self.rounds_bf16 = rounds_bf16
         self.attributes = attributes  # of every function
         self.functions: dict[str, str] = {}  # text without its name -> name
         self.finished: list[str] = []
