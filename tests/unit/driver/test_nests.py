@@ -196,7 +196,7 @@ def test_what_pointers_point_at_may_be_larger_but_must_lie_in_order(flat):
     ("model", "options", "match"),
     [
         ("flat.c", {"sizes": {}}, "3 functions that may be meant"),
-        ("flat.c:blur", {}, "flat.c:blur' is a nest in C"),
+        ("flat.c:blur", {}, "is a nest in C"),
         ("flat.c:other", {"sizes": {"m": 1}}, "has no size 'm'"),
         ("flat.c:other", {"sizes": {"x": 1}}, "has no size 'x'"),
         ("flat.c:other", {"sizes": {"n": 1.5}}, "the size n must be an integer"),
