@@ -206,6 +206,7 @@ def questions():
         "lift": lambda: poly.lift(nest),
         "loop_facts": lambda: loop_facts(func),
         "meet_apart": lambda: poly.meet_apart(model, *loops),
+        "outermost_extents": lambda: poly.outermost_extents(func, ["C"]),
         "outside_of_threads": lambda: poly.outside_of_threads(threads, race),
         "scalars_in_results": lambda: poly.scalars_in_results(func),
         "settles_at_barriers": lambda: poly.settles_at_barriers(threads, threads.statements[0]),
