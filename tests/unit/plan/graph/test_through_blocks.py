@@ -153,7 +153,7 @@ def test_a_plain_result_of_a_blocked_input():
 def parts(s):
     """The block buffers that hold a part of a result each, and whether the whole one is still written."""
     text = str(s)
-    return text.count("alloc Y_blocks_part: "), "Y_blocks[" in text
+    return text.count("alloc Y_local: "), "Y_blocks[" in text
 
 
 @pytest.mark.parametrize(
