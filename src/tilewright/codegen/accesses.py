@@ -89,6 +89,8 @@ class Accesses(Indices):
                 chosen = b.mask_register(chosen)
             v = b.select(chosen, v, old)
         buf.put(b, key, v, lanes)
+        if old is None and lanes is None:
+            buf.put_in_part(key)
 
     # -- memory ---------------------------------------------------------------------------------------------
 

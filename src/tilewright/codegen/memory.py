@@ -86,10 +86,21 @@ class MemoryBuffer:
 
 RegisterKey: TypeAlias = tuple[int, int, int]
 """First cell, distance of the cells of consecutive lanes, number of lanes (a scalar: 0 and 1)."""
+Keys: TypeAlias = frozenset[tuple[str, RegisterKey]]
+"""Registers, each by its buffer's name and its key."""
 
 
-class LanesReusedError(Exception):
-    """Lanes that a loop leaves out are written later in it: they are to be kept after all."""
+class RegistersReusedError(Exception):
+    """A loop writes registers in some of its turns only: later ones would lose what is in them.
+
+    ``lanes``: lanes that the loop leaves out are written later in it, they are to be kept after all.
+    ``keys``: registers, by buffer, that not every turn writes and that are to be carried through the loops.
+    """
+
+    def __init__(self, lanes: bool, keys: Keys) -> None:
+        super().__init__()
+        self.lanes = lanes
+        self.keys = keys
 
 
 @dataclass(slots=True)
@@ -98,7 +109,7 @@ class RegisterBuffer:
 
     Elements are numbered row by row (cells). The known keys never overlap: writing a key that does takes the
     others apart into scalars, reading one that is not there puts it together. Cells that no write has reached
-    yet are ``blank``: the unused lanes of tails.
+    yet are ``blank``: the unused lanes of tails; those that only some ways to here wrote are ``partial``.
     """
 
     buffer: Buffer
@@ -106,6 +117,7 @@ class RegisterBuffer:
     values: dict[RegisterKey, Val] = field(default_factory=dict)
     owners: dict[int, RegisterKey] = field(default_factory=dict)  # the known key that holds a cell
     blank: set[int] = field(default_factory=set)  # cells of known keys that nothing was written to
+    partial: set[int] = field(default_factory=set)  # cells that not every way to here has written
     plans: dict[int, tuple[tuple[Index, ...], Plan]] = field(default_factory=dict)
 
     def get(self, b: Builder, key: RegisterKey) -> Val | None:
@@ -124,8 +136,18 @@ class RegisterBuffer:
         if key not in self.values:
             self._claim(b, key)
         self.values[key] = v
-        if self.blank:
-            self.blank.difference_update(c for n, c in enumerate(_cells(key)) if lanes is None or lanes[n])
+        if self.blank or self.partial:
+            reached = {c for n, c in enumerate(_cells(key)) if lanes is None or lanes[n]}
+            self.blank -= reached
+            self.partial -= reached
+
+    def put_in_part(self, key: RegisterKey) -> None:
+        """Take what was written under a key for written on some ways only."""
+        self.partial.update(_cells(key))
+
+    def is_partial(self, key: RegisterKey) -> bool:
+        """Whether some way to here has not written all cells of a key."""
+        return not self.partial.isdisjoint(_cells(key))
 
     def spares(self, key: RegisterKey, lanes: Sequence[bool]) -> bool:
         """Whether nothing was ever written to the other lanes of a key."""
@@ -141,11 +163,18 @@ class RegisterBuffer:
         self.blank = blank
 
     def others(self, keys: list[RegisterKey]) -> list[RegisterKey]:
-        """The known keys that share no cell with ``keys``."""
+        """What is known besides ``keys``: keys that share no cell with them, cells of those that do."""
         if self.values.keys() <= set(keys):
             return []
         taken = {c for key in keys for c in _cells(key)}
-        return [key for key in self.values if taken.isdisjoint(_cells(key))]
+        rest: list[RegisterKey] = []
+        for key in self.values:
+            cells = _cells(key)
+            if taken.isdisjoint(cells):
+                rest.append(key)
+            else:
+                rest += [(c, 0, 1) for c in cells if c not in taken and c not in self.blank]
+        return rest
 
     def _claim(self, b: Builder, key: RegisterKey) -> None:
         """Make all cells of a new key its own: those that were nobody's are blank."""

@@ -15,7 +15,7 @@ from tilewright.codegen.clike import emit_kernels
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.scopes import Scope, Text
 from tilewright.codegen.llvm.values import Val
-from tilewright.codegen.memory import RegisterBuffer
+from tilewright.codegen.memory import Keys, RegisterBuffer
 from tilewright.codegen.statements import Emitter
 from tilewright.codegen.uses import executions
 from tilewright.codegen.vectors import reduction_of
@@ -95,6 +95,9 @@ class _Check(Emitter):
     def _expand(self, s: For, copies: Iterable[Index], emit: Callable[[Stmt], None]) -> None:
         ends = tuple(copies)
         super()._expand(s, ends if self.every else (*ends[:1], *ends[1:][-1:]), emit)
+
+    def keep(self, lanes: bool, keys: Keys) -> None:
+        """Nothing: which registers loops carry refuses no program."""
 
     def _load_register(self, buf: RegisterBuffer, indices: tuple[Index, ...]) -> Val:
         # perhaps a copy that is left out would have written it

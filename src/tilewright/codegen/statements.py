@@ -10,7 +10,7 @@ from typing import TypeAlias
 from tilewright.codegen.instructions import Instructions
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.values import PTR, Val, literal_lanes, poison
-from tilewright.codegen.memory import LanesReusedError, RegisterBuffer, RegisterKey
+from tilewright.codegen.memory import Keys, RegisterBuffer, RegisterKey, RegistersReusedError
 from tilewright.codegen.nontemporal import NonTemporal
 from tilewright.codegen.prefetch import Prefetching, Request
 from tilewright.codegen.spread import Spreading, reduction_steps
@@ -90,9 +90,11 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         operations: Operations = BUILT_IN,
         *,
         keeps_lanes: bool = False,
+        kept: Keys = frozenset(),
     ) -> None:
         super().__init__(builder, State(operations), vector_bits)
         self.keeps_lanes = keeps_lanes
+        self.kept = kept
         self._name = ""
         self._writes: dict[int, tuple[Stmt, frozenset[str]]] = {}
         self._forms: dict[int, _Form] = {}
@@ -320,6 +322,10 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         once = prove_ge0(trips - 1, st.ranges)
         written = self.written(s.body)
         registers = self._registers(written)
+        for buf in registers:
+            for key in (key for name, key in self.kept if name == buf.buffer.name and key not in buf.values):
+                buf.put(b, key, buf.get(b, key) or Val("poison", buf.buffer.dtype, key[2]))
+                buf.put_in_part(key)
         carried = [(buf, key) for buf in registers for key in buf.values]
         self.forget(written)
         blanks = [set(buf.blank) for buf in registers]
@@ -349,16 +355,23 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         del st.copies[s.var]
         st.step = before
         self.end_spreading(spreading)
-        if not self.keeps_lanes and any(
-            not blank <= buf.blank for blank, buf in zip(blanks, registers, strict=True)
-        ):
-            # what an iteration writes there, the next one would lose
-            raise LanesReusedError
         fresh = self._fresh(registers, carried)
+        self.keep(
+            not all(blank <= buf.blank for blank, buf in zip(blanks, registers, strict=True)),
+            frozenset((buf.buffer.name, key) for buf, key in fresh if buf.is_partial(key)),
+        )
+        if not once:
+            for buf, key in fresh:
+                buf.put_in_part(key)
         outs = b.end_loop(self._values(carried), self._values(fresh))
         st.forget_symbol(var)
         _reset(registers, [*carried, *fresh], outs)
         self.forget(written)
+
+    def keep(self, lanes: bool, keys: Keys) -> None:
+        """Begin again where the next turn of a loop would lose what one has written there."""
+        if keys or (lanes and not self.keeps_lanes):
+            raise RegistersReusedError(lanes, keys)
 
     def ask_later(self, s: For, at: Index, step: int) -> None:
         """Emit the prefetches that a loop's hints ask for in the turn that begins at ``at``."""
@@ -469,15 +482,17 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         carried = [(buf, key) for buf in registers for key in buf.values]
         before = self._values(carried)
         blanks = [set(buf.blank) for buf in registers]
+        partials = [set(buf.partial) for buf in registers]
         b.begin_if(cond)
         then()
         fresh = self._fresh(registers, carried)
         firsts = self._values(fresh)
         thens = b.begin_else([*self._values(carried), *firsts])
         then_blanks = [buf.blank for buf in registers]
+        then_partials = [buf.partial for buf in registers]
         _reset(registers, carried, before)
-        for buf, blank in zip(registers, blanks, strict=True):
-            buf.blank = blank
+        for buf, blank, partial_cells in zip(registers, blanks, partials, strict=True):
+            buf.blank, buf.partial = blank, partial_cells
         self.forget(written)
         if orelse is not None:
             orelse()
@@ -485,11 +500,15 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         known = [*carried, *fresh]
         late = self._fresh(registers, known)
         elses = self._values(carried)
-        elses += [buf.get(b, key) or poison(v) for (buf, key), v in zip(fresh, firsts, strict=True)]
+        others = [buf.get(b, key) for buf, key in fresh]
+        elses += [v or poison(first) for v, first in zip(others, firsts, strict=True)]
         lates = self._values(late)
         merged = b.end_if([*thens, *map(poison, lates)], [*elses, *lates])
-        for buf, blank in zip(registers, then_blanks, strict=True):
+        for buf, blank, partial_cells in zip(registers, then_blanks, then_partials, strict=True):
             buf.blank &= blank
+            buf.partial |= partial_cells
+        for buf, key in (*(r for r, v in zip(fresh, others, strict=True) if v is None), *late):
+            buf.put_in_part(key)
         _reset(registers, [*known, *late], merged)
         self.forget(written)
 

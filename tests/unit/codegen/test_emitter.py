@@ -11,6 +11,7 @@ from tilewright.codegen import assembly, count_vector_spills, emit_kernel
 from tilewright.ir import parse_function, run_function
 from tilewright.lower import lower
 from tilewright.support import ScheduleError, TargetError
+from tilewright.target import X86_AVX512
 
 RNG = np.random.default_rng(7)
 
@@ -307,6 +308,7 @@ for j in vector(16):
 """,
         "x = f32[16, 5]\ny = f32[16]\nz = f32[32]",
         outputs="y, z",
+        bits=512,
     )
     text = n.text.text
     assert "masked.gather" not in text and "insertelement <16 x float>" in text
@@ -440,24 +442,60 @@ for j5 in vector(20):
     assert "select <16 x i1>" not in n.text.text
 
 
-def test_lanes_that_are_written_later_in_a_loop_are_kept():
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("first", [4, 16, 20])
+def test_lanes_that_are_written_later_in_a_loop_are_kept(bits, first):
     check(
         """
 r = alloc(f32[32], scope="register")
 with seq:
-    for j in vector(20):
+    for j in vector(FIRST):
         r[j] = f32(0.0)
     for k in range(4):
         with seq:
-            for j2 in vector(20):
+            for j2 in vector(FIRST):
                 r[j2] = r[j2] + x[k, j2]
             for j3 in vector(32):
                 if 1 - k >= 0:
                     r[j3] = x[k, j3]
     for j5 in vector(32):
         y[j5] = r[j5]
-""",
+""".replace("FIRST", str(first)),
         "x = f32[4, 32]\ny = f32[32]",
+        bits=bits,
+    )
+
+
+@pytest.mark.parametrize("bits", [128, 256, 512])
+def test_registers_that_only_some_turns_of_nested_loops_write_are_kept(bits):
+    """Written in the first turn of both loops, in an inner loop of no known length, and under a condition."""
+    check(
+        """
+r = alloc(f32[48], scope="register")
+with seq:
+    for k in range(3):
+        for m in range(3):
+            if 0 - k >= 0:
+                if 0 - m >= 0:
+                    for j in vector(16):
+                        r[j] = x[k + m, j]
+    for k2 in range(2):
+        for m2 in range(1 - k2):
+            for j2 in vector(16):
+                r[j2 + 16] = x[k2, j2]
+    for k3 in range(4):
+        for j3 in vector(16):
+            if holds(x[k3, j3] >= f32(8.0)):
+                r[j3 + 32] = x[k3, j3]
+    for j4 in vector(16):
+        with seq:
+            y[j4] = r[j4]
+            y[j4 + 16] = r[j4 + 16]
+            y[j4 + 32] = r[j4 + 32]
+""",
+        "x = f32[5, 16]\ny = f32[48]",
+        arrays={"x": np.concatenate([np.full((1, 16), 8), RNG.integers(-8, 9, (4, 16))]).astype(np.float32)},
+        bits=bits,
     )
 
 
@@ -602,4 +640,4 @@ for t in range(1, hints={"outline": ""}):
     assert loop.count("@llvm.fma.v16f32") == 8
     assert len(re.findall(r"load <16 x float>", loop)) == 2
     assert len(re.findall(r"load float", loop)) == 4
-    assert sum(count_vector_spills(assembly(text, HOST)).values()) == 0
+    assert sum(count_vector_spills(assembly(text, X86_AVX512)).values()) == 0

@@ -40,7 +40,7 @@ def test_results_of_all_sizes(rows, lanes, dtype):
 
 
 def test_sixteen_results_take_fifteen_additions():
-    text = Native(sums(16, 16).func).text.text
+    text = Native(sums(16, 16).func, 512).text.text
     assert shuffles(text) == 30
 
 

@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from native_kernel import Native
+from native_kernel import HOST, Native
 from tilewright import lang
 from tilewright.codegen.llvm.access import runs_of
 from tilewright.schedule import Schedule
 
 
-def run_of(size, count, place, dtype="f32"):
+def run_of(size, count, place, dtype="f32", bits=HOST.preferred_vector_bits):
     """Y[i, x] = X[i, place(x)], x in vectors; X ends with the last element that is read."""
     X = lang.placeholder((3, size), dtype, name="X")
     Y = lang.compute((3, count), lambda i, x: X[i, place(x)], name="Y")
     s = Schedule(lang.program([X], [Y]))
-    return Native(s.vectorize(s.loops("Y")[-1]).func)
+    return Native(s.vectorize(s.loops("Y")[-1]).func, bits)
 
 
 PLACES = {
@@ -41,7 +41,7 @@ def test_lanes_at_known_places(case, count, dtype):
 
 def test_many_runs_are_gathered():
     at = np.arange(32) % 8 * 64 + np.arange(32) // 8
-    run = run_of(at.max() + 1, 32, lambda x: x % 8 * 64 + x // 8)
+    run = run_of(at.max() + 1, 32, lambda x: x % 8 * 64 + x // 8, bits=512)
     x = np.arange(3 * (at.max() + 1), dtype=np.float32).reshape(3, -1)
     np.testing.assert_array_equal(run({"X": x})["Y"], x[:, at])
     assert "masked.gather" in run.text.text

@@ -74,7 +74,7 @@ def test_columns_of_narrow_rows(rows, columns, dtype):
     Y = lang.compute((columns, rows), lambda i, j: X[j, i], name="Y")
     s = Schedule(lang.program([X], [Y]))
     i, j = s.loops("Y")
-    run = Native(s.unroll(i).vectorize(j).func)
+    run = Native(s.unroll(i).vectorize(j).func, 512)
     x = (np.arange(rows * columns) % 120).reshape(rows, columns).astype(run.func.buffers[0].dtype.numpy)
     np.testing.assert_array_equal(run({"X": x})["Y"], x.T)
     if dtype == "f32" and rows == 16:

@@ -2,14 +2,13 @@
 
 import re
 
-from tests.native_kernel import Native
+from tests.native_kernel import STATED, Native
 
 from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import CONST
 from tilewright.lang import ops
 from tilewright.strategies import default_schedule
-from tilewright.target import detect
 
 
 def test_only_constants_and_private_memory_are_unaliased():
@@ -19,7 +18,8 @@ def test_only_constants_and_private_memory_are_unaliased():
     program = lang.program([a, b, r], [y])
     inputs = tuple(x.with_(scope=CONST) if x.name == "B" else x for x in program.inputs)
     text = Native(
-        default_schedule(type(program)(**{**fields(program), "inputs": inputs}), Machine(detect(), 1)).func
+        default_schedule(type(program)(**{**fields(program), "inputs": inputs}), Machine(STATED, 1)).func,
+        512,
     ).text.text
     (tile,) = re.findall(r"define internal void @\S+_tile_\d+\(([^)]*)\)", text)
     pointers = [p for p in tile.split(", ") if p.startswith("ptr")]

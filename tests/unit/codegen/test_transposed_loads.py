@@ -33,7 +33,7 @@ def test_squares_of_all_sizes(rows, columns, dtype):
 
 
 def test_rows_are_loaded_once():
-    text = Native(transpose(16, 16).func).text.text
+    text = Native(transpose(16, 16).func, 512).text.text
     assert text.count("load <16 x float>") == 16
     assert "insertelement" not in text
 
@@ -55,7 +55,7 @@ def test_turns_of_a_loop_that_are_expanded_count_as_copies():
     Y = lang.compute((64, 16), lambda i, j: X[j, i], name="Y")
     s = Schedule(lang.program([X], [Y]))
     i, j = s.loops("Y")
-    run = Native(s.annotate(i, "unroll", "16").vectorize(j).func)
+    run = Native(s.annotate(i, "unroll", "16").vectorize(j).func, 512)
     x = filled(run.func)
     np.testing.assert_array_equal(run({"X": x})["Y"], x.T)
     assert run.text.text.count("load <16 x float>") == 16

@@ -7,7 +7,7 @@ from typing import Final
 
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.loader import LIBRARY_SYMBOLS
-from tilewright.codegen.memory import LanesReusedError
+from tilewright.codegen.memory import Keys, RegistersReusedError
 from tilewright.codegen.statements import Emitter
 from tilewright.codegen.storage import Memory
 from tilewright.ir import BF16, LoopFunction
@@ -41,13 +41,18 @@ def emit_kernel(
     attributes = _attributes(triple, vector_bits)
     # machines with products of bf16 numbers have an instruction that rounds to them as well
     rounds = any(BF16 in (operand.dtype for operand in row.operands) for row in operations.values())
-    builder = Builder(triple, attributes, rounds)
-    try:
-        memory = Emitter(builder, vector_bits, operations).kernel(func, symbol)
-    except LanesReusedError:
+    lanes = False
+    kept: Keys = frozenset()
+    while True:
         builder = Builder(triple, attributes, rounds)
-        memory = Emitter(builder, vector_bits, operations, keeps_lanes=True).kernel(func, symbol)
-    return KernelText(symbol, builder.module(), memory)
+        emitter = Emitter(builder, vector_bits, operations, keeps_lanes=lanes, kept=kept)
+        try:
+            memory = emitter.kernel(func, symbol)
+        except RegistersReusedError as found:
+            # each time at least one register more is kept, of the finitely many that there are
+            lanes, kept = lanes or found.lanes, kept | found.keys
+        else:
+            return KernelText(symbol, builder.module(), memory)
 
 
 def _attributes(triple: str, vector_bits: int) -> str:
