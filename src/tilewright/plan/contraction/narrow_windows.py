@@ -17,7 +17,7 @@ from typing import Final
 
 from tilewright.analysis import Contraction, reads_in_place, run_length
 from tilewright.cost import Machine, second_cache
-from tilewright.ir import CONST, Buffer, Index, Load, Program, Stage, stmt_loads
+from tilewright.ir import CONST, Buffer, Index, Load, Program, Stage, int_range, iter_env, stmt_loads
 from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.register_tiling import is_tileable
 from tilewright.plan.contraction.tiles import inner_tile
@@ -170,12 +170,23 @@ def planes_nest(program: Program, p: Planes, machine: Machine, constants: Collec
 def _copy_in(p: Planes, program: Program, dims: list[str]) -> Body:
     """Blocks of channels and neighbours in the plane: each is transposed."""
     plane = "*".join(dims[p.channel + 1 :])
-    extent = prod(e.as_int() for e in program.buffer(p.source).shape[p.channel + 1 :])
+    extent = prod(_read_of(p, program)[p.channel + 1 :])
     size = min(p.size, extent)
     steps = [Step(plane, size), Step(dims[p.channel], 1, "vector"), Step(plane, 1, "unroll")]
     square, whole = chain(steps, Leaf(p.source)), extent // size * size
     body = Cut(plane, (whole,), (square, square)) if extent % size else square
     return chain([Step(d, 1) for d in dims[: p.channel]], body)
+
+
+def _read_of(p: Planes, program: Program) -> list[int]:
+    """How many elements of each dimension of the source the windows reach: strides may leave out the last."""
+    env, out = iter_env(p.stage.iters), []
+    for d, size in enumerate(e.as_int() for e in program.buffer(p.source).shape):
+        ends = [int_range(ld.indices[d], env) for ld in _loads_of(p.stage, p.source)]
+        first = min(0 if lo is None else max(lo, 0) for lo, _ in ends)
+        last = max(size - 1 if hi is None else min(hi, size - 1) for _, hi in ends)
+        out.append(last - first + 1)
+    return out
 
 
 def _copy_out(p: Planes, axes: list[str]) -> Body:

@@ -18,7 +18,7 @@ LANES = STATED.lanes(F32)
 
 
 def in_blocks(s):
-    return any("X_block" in name for name in s.blocks())
+    return any("X_copy" in name for name in s.blocks())
 
 
 def depthwise(n, channels, spatial, window, known=True, **options):
