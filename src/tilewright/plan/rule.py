@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from tilewright import tiling
-from tilewright.cost import Machine, Node
+from tilewright.cost import LoopTree, Machine
 from tilewright.ir import Program
 from tilewright.plan.space import Space
-from tilewright.plan.trees import Bodies
 from tilewright.schedule import Schedule
-from tilewright.support import InternalError
+from tilewright.support import InternalError, ScheduleError
 
 ProblemT = TypeVar("ProblemT")
 PlanT = TypeVar("PlanT")
@@ -35,9 +34,24 @@ class Context:
     matches: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
     @cached_property
-    def bodies(self) -> Bodies:
-        """What cost models ask of the program's stages."""
-        return Bodies(self.program)
+    def prices(self) -> tiling.Prices:
+        """What trees of the program's stages cost."""
+        return tiling.Prices(self.program, self.machine.on.operations)
+
+    @cached_property
+    def _inlined(self) -> dict[tuple[str, ...], Context]:
+        return {}
+
+    def without(self, stages: tuple[str, ...]) -> Context:
+        """The program with these stages part of their readers. Raises ScheduleError where one is refused."""
+        if not stages:
+            return self
+        if stages not in self._inlined:
+            s = Schedule(self.program)
+            for name in stages:
+                s = s.inline_stage(name)
+            self._inlined[stages] = replace(self, program=s.require_program())
+        return self._inlined[stages]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +86,30 @@ class Rule(ABC, Generic[ProblemT, PlanT]):
         """The plan that is taken unless a search finds a better one."""
 
     def trees(self, problem: ProblemT, plan: PlanT) -> tuple[tiling.Nest, ...]:
-        """The trees that say what a plan decides, in the order of their nests.
+        """The trees that say what a plan decides, in the order of their nests; none where only steps do.
 
         Raises ScheduleError where the plan cannot be written down for this problem.
         """
-        raise InternalError(f"the rule {self.name} makes no trees")
+        return ()
 
     def build(self, s: Schedule, problem: ProblemT, plan: PlanT) -> Schedule:
         """Carry out a plan. Raises ScheduleError where a step is refused."""
-        return tiling.apply(s, self.trees(problem, plan))
+        nests = self.trees(problem, plan)
+        if not nests:
+            raise InternalError(f"the rule {self.name} makes no trees")
+        return tiling.apply(s, nests)
 
     def seconds(self, problem: ProblemT, plan: PlanT) -> float | None:
         """What the rule's own model says of a plan; ``None`` where the loops that it becomes are priced."""
         return None
 
-    def tree(self, problem: ProblemT, plan: PlanT) -> tuple[Node, ...] | None:
+    def loops(self, context: Context, problem: ProblemT, plan: PlanT) -> LoopTree | None:
         """The loops that :meth:`build` would make, without scheduling; ``None`` where only it can tell."""
-        return None
+        try:
+            nests = self.trees(problem, plan)
+        except ScheduleError:
+            return None
+        return context.prices.loops(nests) if nests else None
 
     def space(self, problem: ProblemT) -> Space[PlanT]:
         """All plans of a problem; of a rule that decides nothing else the default alone."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.cost import CostModel, LoopTree, seconds
-from tilewright.plan import RULES, Nest, UnitPlan, rewritten
+from tilewright.plan import RULES, Context, Nest, UnitPlan, rewritten
 from tilewright.strategies.search import Task
 from tilewright.support import ScheduleError
 
@@ -19,18 +19,19 @@ class Prices:
 
     def __init__(self, task: Task, model: CostModel = seconds) -> None:
         self._task, self._model = task, model
-        self._problems: dict[tuple[Any, ...], list[Any]] = {}
+        self._problems: dict[tuple[Any, ...], list[tuple[Context, Any] | None]] = {}
 
     def tree(self, plan: UnitPlan) -> LoopTree | None:
         """The loops of a plan; ``None`` where a nest of it is known by scheduling only."""
         nodes: list[Any] = []
-        for nest, problem in zip(plan.nests, self._matched(plan), strict=True):
-            if problem is None:
+        for nest, matched in zip(plan.nests, self._matched(plan), strict=True):
+            if matched is None:
                 return None
-            made = RULES[nest.rule].tree(problem, nest.plan)
+            context, problem = matched
+            made = RULES[nest.rule].loops(context, problem, nest.plan)
             if made is None:
                 return None
-            nodes += made
+            nodes += made.nests
         return LoopTree(tuple(nodes))
 
     def seconds(self, plan: object) -> float | None:
@@ -41,15 +42,15 @@ class Prices:
         if not isinstance(plan, UnitPlan):
             return None
         own = [
-            None if problem is None else RULES[nest.rule].seconds(problem, nest.plan)
-            for nest, problem in zip(plan.nests, self._matched(plan), strict=True)
+            None if matched is None else RULES[nest.rule].seconds(matched[1], nest.plan)
+            for nest, matched in zip(plan.nests, self._matched(plan), strict=True)
         ]
         if self._model is seconds and own and None not in own:
             return sum(each for each in own if each is not None)
         tree = self.tree(plan)
         return None if tree is None else self._model(tree, self._task.machine)
 
-    def _matched(self, plan: UnitPlan) -> list[Any]:
+    def _matched(self, plan: UnitPlan) -> list[tuple[Context, Any] | None]:
         if any(map(_decides_match, plan.nests)):
             return [None] * len(plan.nests)
         key = (plan.rewrites, *((n.rule, n.root, n.stages) for n in plan.nests))
@@ -61,8 +62,8 @@ class Prices:
                 # scheduling it says why
                 self._problems[key] = [None] * len(plan.nests)
             else:
-                matched = [RULES[n.rule].match(context, n.root, n.stages) for n in plan.nests]
-                self._problems[key] = matched
+                found = [RULES[n.rule].match(context, n.root, n.stages) for n in plan.nests]
+                self._problems[key] = [None if each is None else (context, each) for each in found]
         return self._problems[key]
 
 

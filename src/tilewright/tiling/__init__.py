@@ -17,6 +17,7 @@ from tilewright.tiling.grammar import (
     items_of,
     sequence,
 )
+from tilewright.tiling.price import Prices
 from tilewright.tiling.steps import Step, chain, expanded, guarded, shared_chain, together
 from tilewright.tiling.text import parse, show
 from tilewright.tiling.verify import verify
@@ -32,6 +33,7 @@ __all__ = [
     "Level",
     "Nest",
     "Place",
+    "Prices",
     "Seq",
     "Step",
     "Tail",

@@ -1,15 +1,16 @@
-"""Every rule's trees, of its default and of drawn plans: shown and read back, accepted, carried out."""
+"""Every rule's trees, of the default and of drawn plans: shown, read back, accepted, carried out, priced."""
 
 from random import Random
 
 import pytest
 
 from replay import corpus
-from tilewright.cost import Machine
+from tilewright.cost import Loop, LoopTree, Machine, seconds, tree_of
 from tilewright.ir import verify as verify_function
 from tilewright.plan import RULES, plan_unit, rewritten
 from tilewright.support import ScheduleError
-from tilewright.tiling import apply, parse, show, verify
+from tilewright.tiling import Leaf, Place, Prices, apply, parse, show, verify
+from tilewright.tiling.walk import bodies
 
 CASES = (
     ("small:resnet18", "avx512"),
@@ -23,7 +24,7 @@ CASES = (
 
 @pytest.mark.parametrize(("source", "target"), CASES)
 def test_trees_are_accepted_and_carried_out(source, target):
-    tried = 0
+    tried = equal = 0
     for program, threads, constants in corpus.programs(corpus.Case(source, target, 2)):
         machine = Machine(corpus.TARGETS[target], threads)
         plan = plan_unit(program, machine, constants).plan
@@ -45,6 +46,31 @@ def test_trees_are_accepted_and_carried_out(source, target):
                     continue
                 assert tuple(x for one in nests for x in parse(show(one))) == nests
                 verify(nests, context.program, machine.target.operations)
-                verify_function(apply(s, nests).func)
+                func = apply(s, nests).func
+                verify_function(func)
                 tried += 1
+                loops = Prices(context.program, machine.target.operations).loops(nests)
+                assert loops is not None
+                wanted = LoopTree(of_nests(tree_of(func, machine.target.operations).nests, nests))
+                assert seconds(loops, machine) == pytest.approx(seconds(wanted, machine), rel=0.3)
+                equal += loops.canonical() == wanted.canonical()
     assert tried
+    # borders that some parts decide, and rolling buffers, are counted as if they were whole
+    assert equal >= 0.6 * tried, f"{equal} of {tried}"
+
+
+def of_nests(nodes, nests):
+    """The nodes of a function in which something of these nests is computed."""
+    names = {
+        b.stage if isinstance(b, Leaf) else b.value
+        for n in nests
+        for b in bodies(n.body)
+        if isinstance(b, Leaf | Place)
+    }
+
+    def inside(node):
+        if isinstance(node, Loop):
+            return any(map(inside, node.body))
+        return any(node.name == name or node.name.startswith(f"{name}_") for name in names)
+
+    return tuple(filter(inside, nodes))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import ClassVar, Final, TypeAlias
 
 from tilewright import tiling
 from tilewright.analysis import Contraction, row_axis
-from tilewright.cost import Node
 from tilewright.ir import Program, Stage
 from tilewright.plan.contraction.gemm import GemmPlan, gemm_nest, is_large_product, plan_gemm
 from tilewright.plan.contraction.gemv import GemvPlan, gemv_nest, is_stream, plan_gemv
@@ -30,12 +28,10 @@ from tilewright.plan.contraction.sharing import shared_axes
 from tilewright.plan.contraction.skinny_gemm import SkinnyPlan, is_wide, plan_skinny, skinny_nest
 from tilewright.plan.contraction.split_k import SplitKPlan, is_deep, plan_split_k, split_k_nest
 from tilewright.plan.contraction.tiles import tiles_nests
-from tilewright.plan.contraction.tree import tiles_tree
 from tilewright.plan.elementwise.nest import elementwise_nest
 from tilewright.plan.elementwise.panels import is_copy
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
-from tilewright.plan.trees import Bodies
 from tilewright.schedule import with_layout
 from tilewright.support import ScheduleError
 
@@ -84,11 +80,6 @@ class ContractionProblem:
     def tiles(self, vectors: int | None = None) -> TileProblem:
         """The problem with the constant operand in panels. Raises ScheduleError where no tile reads those."""
         return self.laid_out(vectors)[0]
-
-    @cached_property
-    def known(self) -> dict[int, tuple[TileProblem, Bodies]]:
-        """What cost models ask of :meth:`laid_out`, by the vectors of a tile."""
-        return {}
 
     def laid_out(self, vectors: int | None = None) -> tuple[TileProblem, Program]:
         """:meth:`tiles`, and the program with the constant operand in panels."""
@@ -231,16 +222,6 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
 
         others = () if default is tiles else (default,)
         return Space(tiles, options, refusal, others)
-
-    def tree(self, problem: ContractionProblem, plan: ContractionPlan) -> tuple[Node, ...] | None:
-        """Loops over register tiles; other forms are known by scheduling only."""
-        if not isinstance(plan, TilePlan):
-            return None
-        if plan.vectors not in problem.known:
-            tiles, program = problem.laid_out(plan.vectors)
-            problem.known[plan.vectors] = tiles, Bodies(program)
-        tiles, bodies = problem.known[plan.vectors]
-        return tiles_tree(tiles, bodies, plan, problem.context.machine.target)
 
     def trees(self, problem: ContractionProblem, plan: ContractionPlan) -> tuple[tiling.Nest, ...]:
         """The nest; an epilogue of a special nest is one of its own."""

@@ -8,14 +8,11 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from tilewright import tiling
-from tilewright.cost import Node
 from tilewright.ir import Stage
-from tilewright.plan.elementwise.flat import lies_flat
 from tilewright.plan.elementwise.nest import elementwise_nest
 from tilewright.plan.elementwise.panels import schedule_panels
 from tilewright.plan.elementwise.plan import ElementwisePlan, default_elementwise
 from tilewright.plan.elementwise.readers import threads_of_reader
-from tilewright.plan.rows.tree import elementwise_tree
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
@@ -67,15 +64,6 @@ class ElementwiseRule(Rule[StageProblem, ElementwisePlan]):
             return ""
 
         return Space(default, options, refusal)
-
-    def tree(self, problem: StageProblem, plan: ElementwisePlan) -> tuple[Node, ...] | None:
-        """The loops of a stage by itself."""
-        machine, program = problem.context.machine, problem.context.program
-        if any(b.layout is not None for b in program.temps if b.name in problem.stage.writes):
-            return None
-        if lies_flat(program, problem.stage, plan):
-            return None
-        return elementwise_tree(program, problem.stage, plan, machine)
 
     def trees(self, problem: StageProblem, plan: ElementwisePlan) -> tuple[tiling.Nest, ...]:
         """The loops of a stage by itself, shared as suits it alone."""

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from tilewright.analysis import pointwise_reader, reads_in_place
-from tilewright.cost import Node
 from tilewright.ir import Program, Stage
 from tilewright.plan.contraction.match import panels_of
 from tilewright.plan.contraction.register_tiling import is_tileable
@@ -23,7 +22,6 @@ from tilewright.plan.general.nest import (
     strided_operands,
     tiles_of,
 )
-from tilewright.plan.general.tree import general_tree
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
@@ -78,11 +76,6 @@ class GeneralRule(Rule[GeneralProblem, GeneralPlan]):
             return ""
 
         return Space(default, options, refusal)
-
-    def tree(self, problem: GeneralProblem, plan: GeneralPlan) -> tuple[Node, ...] | None:
-        """Loops over tiles, partial ones apart."""
-        context = problem.context
-        return general_tree(problem.reduction, context.bodies, plan, context.machine.target)
 
     def trees(self, problem: GeneralProblem, plan: GeneralPlan) -> tuple[Nest, ...]:
         """Loops over register tiles."""

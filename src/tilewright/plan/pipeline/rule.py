@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from tilewright.cost import Machine, Node
+from tilewright.cost import LoopTree, Machine
 from tilewright.ir import Program, Stage
 from tilewright.plan.pipeline.group import Group, find_group, placements_of
 from tilewright.plan.pipeline.group_plan import GroupPlan
@@ -20,10 +19,10 @@ from tilewright.plan.pipeline.nest import (
     whole_nest,
 )
 from tilewright.plan.pipeline.side_by_side import rows_side_by_side
-from tilewright.plan.pipeline.tree import Member, group_tree, members_of
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Combinations, Space
 from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
 from tilewright.tiling import Nest
 
 #: Columns of a tile, and elements along other axes.
@@ -39,11 +38,6 @@ class GroupProblem:
     context: Context
     group: Group
     plan: GroupPlan
-
-    @cached_property
-    def known(self) -> dict[str, Member] | None:
-        """What cost models ask of its stages."""
-        return members_of(self.group, self.context.program, self.context.machine)
 
 
 class PipelineRule(Rule[GroupProblem, GroupPlan]):
@@ -94,23 +88,29 @@ class PipelineRule(Rule[GroupProblem, GroupPlan]):
         }
         return Space(default, options, lambda plan: refusal(g, program, machine, plan))
 
-    def tree(self, problem: GroupProblem, plan: GroupPlan) -> tuple[Node, ...] | None:
-        """Tiles of the root with what they need of its producers."""
-        context, known = problem.context, problem.known
-        if known is None:
-            return None
-        return group_tree(problem.group, context.program, plan, context.machine, known)
-
     def trees(self, problem: GroupProblem, plan: GroupPlan) -> tuple[Nest, ...]:
         """Tiles of the root with what they need of its producers, of a program without what is inlined."""
         context = problem.context
         return group_nests(problem.group, context.program, plan, context.machine)
 
+    def loops(self, context: Context, problem: GroupProblem, plan: GroupPlan) -> LoopTree | None:
+        """The loops of the program without what is inlined."""
+        try:
+            return super().loops(context.without(_inlined(problem, plan)), problem, plan)
+        except ScheduleError:
+            return None
+
     def build(self, s: Schedule, problem: GroupProblem, plan: GroupPlan) -> Schedule:
         """Inline what is to be part of its readers, then carry out the nests."""
-        for m, place in zip(problem.group.members, plan.placements, strict=True):
-            s = s.inline(m.name) if place == "inline" else s
+        for name in _inlined(problem, plan):
+            s = s.inline(name)
         return super().build(s, problem, plan)
+
+
+def _inlined(problem: GroupProblem, plan: GroupPlan) -> tuple[str, ...]:
+    """The producers that become part of their readers."""
+    places = zip(problem.group.members, plan.placements, strict=True)
+    return tuple(m.name for m, place in places if place == "inline")
 
 
 def pipeline_before(

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
 
-from tilewright.cost import Node
 from tilewright.ir import Stage
 from tilewright.plan.elementwise.rule import SHARES, StageProblem
 from tilewright.plan.rows.lanes import lanes_nests
@@ -15,7 +14,6 @@ from tilewright.plan.rows.match_rows import shared_depth
 from tilewright.plan.rows.nest import RowsPlan, default_rows, rows_nest
 from tilewright.plan.rows.reduction import LaneReduction, chunk_sizes, in_chunks
 from tilewright.plan.rows.split_rows import parts_nest
-from tilewright.plan.rows.tree import rows_tree
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
 from tilewright.tiling import Nest
@@ -75,14 +73,6 @@ class RowsRule(Rule[RowsProblem, RowsPlan]):
             "share": tuple(dict.fromkeys((default.share, *SHARES))),
         }
         return Space(default, options)
-
-    def tree(self, problem: RowsProblem, plan: RowsPlan) -> tuple[Node, ...] | None:
-        """The row loop with a nest a stage; rows that are left over are known by scheduling only."""
-        context = problem.context
-        row = problem.last.iters[plan.depth - 1].extent
-        if row.is_const and row.as_int() % plan.rows:
-            return None
-        return rows_tree(context.bodies, problem.stages, problem.last, plan, context.machine)
 
     def trees(self, problem: RowsProblem, plan: RowsPlan) -> tuple[Nest, ...]:
         """All stages of a row inside its loop."""

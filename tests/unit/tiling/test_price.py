@@ -1,4 +1,4 @@
-"""Loop trees of plans: equal to those of the functions that the plans are scheduled to, but for names."""
+"""Prices of trees: their loops are those of the functions that they are carried out to, but for names."""
 
 from dataclasses import replace
 from random import Random
@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from tilewright import lang
-from tilewright.cost import Machine, tree_of
+from tilewright.cost import Machine, seconds, tree_of
 from tilewright.lang import ops
 from tilewright.plan import EXACT, RULES, Nest, UnitPlan, build_unit, rewritten
 from tilewright.schedule import Step, Trace
@@ -107,8 +107,13 @@ def test_trees_of_plans_are_those_of_their_schedules(name, threads):
         except UserError:
             continue
         known += 1
-        assert tree.canonical() == tree_of(s.func, HOST.operations).canonical(), str(plan)
-    assert known >= count // 3, f"{known} of {count} plans have a tree"
+        wanted = tree_of(s.func, HOST.operations)
+        if any("slide" in getattr(nest.plan, "placements", ()) for nest in plan.nests):
+            # rows of rolling buffers are counted as if they lay one after another
+            assert seconds(tree, task.machine) == pytest.approx(seconds(wanted, task.machine), rel=0.03)
+        else:
+            assert tree.canonical() == wanted.canonical(), str(plan)
+    assert known >= count * 3 // 4, f"{known} of {count} plans have a tree"
 
 
 def test_trees_tell_plans_apart():
