@@ -23,6 +23,7 @@ from tilewright.build import (
     unpack,
 )
 from tilewright.codegen import emit_c, lower_for_c
+from tilewright.cost import Machine
 from tilewright.devices import BoundTensors, DevicePlan, Lendable, bind_tensors
 from tilewright.driver.assemble import Assembled, Steps
 from tilewright.driver.export_c import export_c
@@ -35,7 +36,7 @@ from tilewright.driver.save import Described, Library, Parts, Weights, save_mode
 from tilewright.driver.save_device import save_for_device
 from tilewright.driver.units import Precision, Unit
 from tilewright.ir import dtype_of
-from tilewright.plan import GraphPlan
+from tilewright.plan import GraphPlan, Reasons, why
 from tilewright.runtime import (
     BoundModel,
     HoldsCode,
@@ -48,7 +49,7 @@ from tilewright.runtime import (
     draw_feeds,
     named_feeds,
 )
-from tilewright.support import InputError, TargetError
+from tilewright.support import InputError, TargetError, known_names, quoted
 from tilewright.target import CpuTarget, GpuTarget, TargetBase
 
 Assembler: TypeAlias = Callable[[Steps, Sequence[str]], Assembled]
@@ -316,6 +317,31 @@ class CompiledModel(HoldsCode):
             }
             for group, description in zip(self.groups(), self.descriptions(), strict=True)
         ]
+
+    def why(self, node: str) -> list[tuple[GroupInfo, tuple[Reasons, ...]]]:
+        """Why the kernels that compute a node are made as they are: see :func:`tilewright.plan.why`.
+
+        ``node`` is the name of a node, or of a value that one makes. Raises InputError where the model has
+        none of that name, or its kernel follows no plan.
+        """
+        groups = self.groups()
+        found = [each for each in groups if node in each.nodes or node in each.outputs]
+        if not found:
+            names = [name for each in groups for name in each.nodes]
+            raise InputError(
+                f"no kernel computes a node {quoted(node)}", hint=known_names(node, names, "the nodes")
+            )
+        out = []
+        for each in found:
+            decided = each.kernel.decided()
+            if decided is None:
+                raise InputError(
+                    f"the kernel of {quoted(node)} has no plan: its sizes are open, or its schedule was given"
+                )
+            threads, plan = decided
+            assert isinstance(self.target, CpuTarget | GpuTarget)  # there are no others
+            out.append((each, why(each.kernel.program, plan, Machine(self.target, threads))))
+        return out
 
     @property
     def views(self) -> Mapping[str, str]:

@@ -71,8 +71,12 @@ from tilewright.plan.rule import Context, Nest, Rule
 from tilewright.plan.space import Combinations, Space
 from tilewright.plan.unit import MAX_BYTES as PLAN_BYTES
 from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
+from tilewright.plan.why import Candidate, Reasons, why
 
 __all__ = [
+    "Candidate",
+    "Reasons",
+    "why",
     "Amortised",
     "Combinations",
     "AtLoop",

@@ -15,6 +15,7 @@ from tilewright.ir import Program
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
 from tilewright.support import InternalError, ScheduleError
+from tilewright.target import Target, TargetBase
 
 ProblemT = TypeVar("ProblemT")
 PlanT = TypeVar("PlanT")
@@ -71,10 +72,11 @@ class Rule(ABC, Generic[ProblemT, PlanT]):
     """One way of making nests. A new one is a subclass in a file of its own, listed in ``catalog.py``.
 
     ``forms`` are the classes of its plans by the names that they have in files: frozen dataclasses of
-    numbers, words, tuples of those, and ``None``.
+    numbers, words, tuples of those, and ``None``. ``machines`` are the kind for which it plans.
     """
 
     name: ClassVar[str]
+    machines: ClassVar[type[TargetBase]] = Target
     forms: ClassVar[Mapping[str, type]]
 
     @abstractmethod

@@ -72,20 +72,25 @@ def build_unit(
     """
     s, context = rewritten(program, plan, machine, constants)
     for nest in plan.nests:
-        rule = RULES[nest.rule]
-        known = {stage.name for stage in context.program.stages}
-        missing = [name for name in (nest.root, *nest.stages) if name not in known]
-        if missing:
-            raise ArtefactError(
-                f"the plan names the stage {missing[0]!r}, which the program does not have",
-                hint="is it the plan of another program?",
-            )
-        problem = rule.match(context, nest.root, nest.stages)
-        if problem is None:
-            raise ArtefactError(f"the rule {nest.rule!r} has no nest that ends with the stage {nest.root!r}")
+        rule, problem = RULES[nest.rule], matched(context, nest)
         rule.space(problem).check(nest.plan, f"the plan of {nest.root!r}")
         s = rule.build(s, problem, nest.plan)
     return store_past_caches(s, plan.streamed)
+
+
+def matched(context: Context, nest: Nest) -> Any:
+    """What a nest's rule does for its stages. Raises ArtefactError where the program has none such."""
+    known = {stage.name for stage in context.program.stages}
+    missing = [name for name in (nest.root, *nest.stages) if name not in known]
+    if missing:
+        raise ArtefactError(
+            f"the plan names the stage {missing[0]!r}, which the program does not have",
+            hint="is it the plan of another program?",
+        )
+    problem = RULES[nest.rule].match(context, nest.root, nest.stages)
+    if problem is None:
+        raise ArtefactError(f"the rule {nest.rule!r} has no nest that ends with the stage {nest.root!r}")
+    return problem
 
 
 def rewritten(

@@ -6,8 +6,10 @@ from tilewright.report.fusion import BEGINNINGS, Beginning, FusionReport, as_svg
 from tilewright.report.model import of_model
 from tilewright.report.page import render
 from tilewright.report.pipeline import StageRow, as_table, pipeline_svg, stage_rows
+from tilewright.report.why import as_reasons
 
 __all__ = [
+    "as_reasons",
     "BEGINNINGS",
     "Beginning",
     "Content",

@@ -12,6 +12,7 @@ import pytest
 from onnx import helper
 
 import onnx_models as tiny
+from tilewright.build import UnitKernel
 from tilewright.cli import main
 from tilewright.driver import compile_model
 from tilewright.plan.contraction import rule as default
@@ -241,6 +242,21 @@ def test_explain_shows_every_level(call, path, level, text):
     status, out, _ = call("explain", path, "--show", level, "--group", 0, "--json")
     assert status == 0 and json.loads(out)["show"] == level
     assert call("explain", path, "--show", level, "--group", 99)[0] == 2
+
+
+def test_explain_tells_why(call, path, monkeypatch):
+    graph = onnx.load(path).graph
+    node, value = graph.node[0].name or graph.node[0].output[0], graph.node[-1].output[0]
+    for name in (node, value):
+        status, out, _ = call("explain", path, "--why", name)
+        assert status == 0 and "nest " in out and " us  taken" in out
+    status, out, _ = call("explain", path, "--why", value, "--json")
+    (nest, *_) = json.loads(out)["kernels"][0]["nests"]
+    assert nest["taken"]["seconds"] > 0 and nest["others"]
+    status, out, err = call("explain", path, "--why", "nowhere")
+    assert status == 2 and "no kernel computes a node 'nowhere'" in err and not out
+    monkeypatch.setattr(UnitKernel, "decided", lambda self: None)
+    assert "has no plan" in call("explain", path, "--why", value)[2]
 
 
 def test_bench_measures(call, path):

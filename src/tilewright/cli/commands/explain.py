@@ -20,7 +20,8 @@ from tilewright.cli.state import State
 from tilewright.devices import load_fixed
 from tilewright.driver import GroupInfo
 from tilewright.ir import print_function, to_function
-from tilewright.report import BEGINNINGS, Beginning, as_svg, as_text, of_fusion
+from tilewright.plan import Reasons
+from tilewright.report import BEGINNINGS, Beginning, as_reasons, as_svg, as_text, of_fusion
 from tilewright.runtime import SavedModel, is_saved_model
 from tilewright.support import format_bytes, quoted, shortened
 
@@ -48,6 +49,12 @@ LEVELS = ("groups", "plan", "schedule", "loops", "lowered", "llvm", "asm", "sour
 )
 @click.option(
     "--group", type=click.IntRange(min=0), help="Only this group; without it every different kernel is shown."
+)
+@click.option(
+    "--why",
+    metavar="NODE",
+    help="Of this node, or the one that makes this value: the loops of its kernel, the other ways that were "
+    "open, with the seconds that the model says and what they are spent for, and what was refused, and why.",
 )
 @click.option(
     "--poly",
@@ -79,6 +86,7 @@ def explain(
     model: str,
     show: str,
     group: int | None,
+    why: str | None,
     poly: bool,
     tile: str,
     fusion: Beginning,
@@ -107,6 +115,9 @@ def explain(
         _show_saved(state, model, load_fixed(model))
         return
     compiled = compile_for(state, open_model(model), options)
+    if why is not None:
+        _show_reasons(state, model, compiled.why(why), why)
+        return
     every = compiled.groups()
     if group is not None and group >= len(every):
         raise click.UsageError(f"there is no group {group}: the last one is {len(every) - 1}")
@@ -130,6 +141,26 @@ def explain(
     for each in shown:
         state.say(f"{comment} group {each.index}: {each.kernel.name}, {_nodes(each)}")
         state.say(_text(each, show).rstrip() + "\n")
+
+
+def _show_reasons(
+    state: State, model: str, found: Sequence[tuple[GroupInfo, tuple[Reasons, ...]]], node: str
+) -> None:
+    if state.json:
+        kernels = [
+            {"group": each.index, "kernel": each.kernel.name, "nests": [_reasons_data(r) for r in reasons]}
+            for each, reasons in found
+        ]
+        state.print_json({"command": "explain", "model": model, "why": node, "kernels": kernels})
+        return
+    for each, reasons in found:
+        state.say(f"group {each.index}: {each.kernel.name}, {_nodes(each)}")
+        for nest in reasons:
+            state.say(as_reasons(nest))
+
+
+def _reasons_data(reasons: Reasons) -> dict[str, Any]:
+    return {**asdict(reasons), "margin": reasons.margin}
 
 
 def _show_fusion(

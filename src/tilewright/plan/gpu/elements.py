@@ -59,6 +59,7 @@ class GpuElementsRule(Rule[ElementsProblem, ElementsPlan]):
     """Any stage: all parallel iterations to threads."""
 
     name = "gpu_elements"
+    machines = GpuTarget
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"threads": ElementsPlan})
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> ElementsProblem | None:

@@ -139,6 +139,7 @@ class GpuGroupRule(Rule[GpuGroupProblem, GpuGroupPlan]):
     """Stages that only each other read, in one kernel."""
 
     name = "gpu_group"
+    machines = GpuTarget
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"kernel": GpuGroupPlan})
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> GpuGroupProblem | None:

@@ -42,6 +42,7 @@ class GpuMatrixRule(Rule[MatrixProblem, WarpTiles]):
     """Products that ``as_matrices`` made of narrow numbers: ``root`` takes those of ``a``, ``b``, product."""
 
     name = "gpu_matrix"
+    machines = GpuTarget
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"warps": WarpTiles})
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> MatrixProblem | None:

@@ -55,6 +55,7 @@ class GpuProductRule(Rule[ProductProblem, ProductTiles]):
     """Products that ``as_matrices`` made: ``root`` takes the results of ``stages``: ``a``, ``b``, product."""
 
     name = "gpu_product"
+    machines = GpuTarget
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"tiles": ProductTiles})
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> ProductProblem | None:

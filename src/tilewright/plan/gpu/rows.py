@@ -58,6 +58,7 @@ class GpuRowsRule(Rule[RowsProblem, RowsPlan]):
     """Softmax, normalisations, reductions and scans along rows."""
 
     name = "gpu_rows"
+    machines = GpuTarget
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"rows": RowsPlan})
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> RowsProblem | None:

@@ -22,6 +22,7 @@ from tilewright.plan.gpu.products import matrices_of
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
+from tilewright.target import GpuTarget
 
 #: Results of a thread along each of two axes.
 TILES: Final = (1, 2, 4, 7, 8)
@@ -83,6 +84,7 @@ class GpuWindowsRule(Rule[WindowsProblem, WindowsPlan]):
     """Depthwise convolutions, pooling, stencils: ``stages`` are borders, and a sum that ``root`` reads."""
 
     name = "gpu_windows"
+    machines = GpuTarget
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"windows": WindowsPlan})
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> WindowsProblem | None:

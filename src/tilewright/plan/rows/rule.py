@@ -88,7 +88,8 @@ class LanesRule(Rule[StageProblem, LaneReduction]):
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> StageProblem | None:
         """A stage that ends such a reduction; what was split is in the context's matches."""
-        return StageProblem(context, context.program.stage(root)) if root in context.matches else None
+        split = isinstance(context.matches.get(root), LaneReduction)
+        return StageProblem(context, context.program.stage(root)) if split else None
 
     def default(self, problem: StageProblem) -> LaneReduction:
         """What the program was split for."""
