@@ -32,6 +32,7 @@ _COMMANDS: Final = (
     "bench",
     "verify",
     "explain",
+    "diff",
     "profile",
     "map",
     "tune",

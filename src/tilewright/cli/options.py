@@ -70,15 +70,15 @@ class CompileOptions:
         return tuple(each for each in (self.plan_file, self.records) if each is not None)
 
 
-def _plan_text(path: str) -> str:
+def plan_text(path: str) -> str:
     """The text of a plan's file; what it says is checked where it is taken apart."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(f"--plan {quoted(path)} cannot be read: {error.strerror}") from None
+        raise InputError(f"the plan {quoted(path)} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(
-            f"--plan {quoted(path)} is no text", hint="`tilewright explain MODEL --show plan` prints a plan"
+            f"the plan {quoted(path)} is no text", hint="`tilewright explain MODEL --show plan` prints a plan"
         ) from None
 
 
@@ -165,7 +165,7 @@ def compile_options(command: _F) -> _F:
             winograd,
             checks,
             strategy,
-            None if plan_file is None else _plan_text(plan_file),
+            None if plan_file is None else plan_text(plan_file),
             records,
             parse_shapes(shapes),
             parse_defines(defines),

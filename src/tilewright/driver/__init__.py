@@ -23,7 +23,8 @@ from tilewright.driver.nest_tuning import TunedNest, tune_nest
 from tilewright.driver.nests import NEST_STRATEGIES, Nest, compile_nest, names_c, scop
 from tilewright.driver.network import network_of, tasks_of
 from tilewright.driver.peak import dot_gops, peak_gflops, peak_meter
-from tilewright.driver.plans import ModelPlan
+from tilewright.driver.plan_diff import Difference, plan_differences
+from tilewright.driver.plans import ModelPlan, model_plan_from_json
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.programs import CompiledProgram
 from tilewright.driver.progress import Progress, no_progress
@@ -44,6 +45,8 @@ from tilewright.driver.verify import (
 from tilewright.runtime import TensorInfo
 
 __all__ = [
+    "Difference",
+    "plan_differences",
     "tiled_source",
     "OtherLoad",
     "Bench",
@@ -67,6 +70,7 @@ __all__ = [
     "LayoutTuning",
     "LocalMeasurer",
     "ModelPlan",
+    "model_plan_from_json",
     "seconds_of",
     "find_tuner",
     "network_of",

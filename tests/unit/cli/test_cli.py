@@ -259,6 +259,24 @@ def test_explain_tells_why(call, path, monkeypatch):
     assert "has no plan" in call("explain", path, "--why", value)[2]
 
 
+def test_diff_tells_what_plans_decide_differently(call, path, tmp_path):
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    text = call("explain", path, "--show", "plan")[1]
+    changed = json.loads(text)
+    for unit in changed["units"].values():
+        unit["streamed"] = ["out"]
+    first.write_text(text)
+    second.write_text(json.dumps(changed))
+    assert call("diff", first, first) == (0, "0 differences\n", "")
+    status, out, _ = call("diff", first, second)
+    assert status == 1 and "stored past the caches\n  - none\n  + out\n" in out
+    data = json.loads(call("diff", first, second, "--json")[1])
+    assert all(each["first"] != each["second"] for each in data["differences"])
+    assert call("diff", first, tmp_path / "none")[0] == 2
+    second.write_text("{")
+    assert "is not JSON" in call("diff", first, second)[2]
+
+
 def test_bench_measures(call, path):
     status, out, _ = call("bench", path, "--threads", 1, "--rounds", 2, "--seconds", 0.01, "--json")
     assert status == 0
@@ -411,7 +429,7 @@ def test_output_goes_to_regular_files_that_are_not_read(call, path, tmp_path):
     assert status == 2 and "is no text" in err
     # there is no address 0 to read
     status, _, err = call("compile", path, "--plan", "/proc/self/mem")
-    assert status == 2 and "--plan '/proc/self/mem' cannot be read: Input/output error" in err
+    assert status == 2 and "the plan '/proc/self/mem' cannot be read: Input/output error" in err
     feed = tmp_path / "x.npy"
     np.save(feed, np.ones((4, 8), np.float32))
     status, _, err = call("run", path, "--input", f"x={feed}", "--output", feed)
