@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tilewright.build import Array, Kernel, UnitKernel, build, emit, flops
@@ -18,7 +18,7 @@ from tilewright.ir import LoopFunction, Program
 from tilewright.plan import EXACT, Accuracy, Planned, UnitPlan, build_unit, schedule_open
 from tilewright.schedule import DerivedConstant, Schedule, derived_constants
 from tilewright.strategies import Strategy, Task, best_by_model
-from tilewright.support import InternalError, ScheduleError, Settings, TargetError, get_logger
+from tilewright.support import InternalError, ScheduleError, Settings, TargetError, counted, get_logger
 from tilewright.target import Target
 from tilewright.tune import Records
 
@@ -101,6 +101,9 @@ def build_kernels(
                 progress("compile", len(objects), len(first), unit.label)
                 objects.append(future.result())
         progress("compile", len(first), len(first), "")
+    if options.strategy is not None:
+        plans = (draft.plan for draft in drafts)
+        _tell_defaults(options, target, zip(first, plans, strict=True))
     kernels = {
         key: UnitKernel(
             name=f"{draft.text.symbol}_{at}",
@@ -142,6 +145,35 @@ _Choice: TypeAlias = "int | frozenset[str]"
 """Which plan of a program: one that is known, by number; or the default's, without some algorithms."""
 _Key: TypeAlias = tuple[Program, _Choice, int]
 """What decides a schedule: the program, the choice among its plans, and the threads."""
+
+
+def _tell_defaults(
+    options: KernelOptions, target: Target, made: Iterable[tuple[_Key, UnitPlan | None]]
+) -> None:
+    """Say where a strategy that was asked for found nothing other than the default."""
+    count = same = 0
+    for (program, choice, threads), plan in made:
+        if plan is not None and not isinstance(choice, int):
+            count += 1
+            same += plan == _task(options, target, program, threads, choice).default().plan
+    if same and options.strategy is not None:
+        _log.warning(
+            "the strategy %s finds nothing other than the default for %d of %s",
+            options.strategy.name,
+            same,
+            counted(count, "kernel"),
+        )
+
+
+def _task(
+    options: KernelOptions,
+    target: Target,
+    program: Program,
+    threads: int,
+    without: frozenset[str] = frozenset(),
+) -> Task:
+    """The search for a kernel's plan, without some algorithms."""
+    return Task(program, Machine(target, threads), accuracy=options.accuracy.but(without))
 
 
 class _Chooser:
@@ -215,8 +247,7 @@ class _Chooser:
             return self._known[at][choice]
         key = (program, choice, threads)
         if key not in self._made:
-            task = self._task(program, threads)
-            task = replace(task, accuracy=task.accuracy.but(choice))
+            task = _task(self._options, self._target, program, threads, choice)
             if self._options.strategy is not None:
                 self._made[key] = best_by_model(self._options.strategy, task)
             else:
@@ -224,12 +255,9 @@ class _Chooser:
                     self._made[key] = task.default()
         return self._made[key]
 
-    def _task(self, program: Program, threads: int) -> Task:
-        return Task(program, Machine(self._target, threads), accuracy=self._options.accuracy)
-
     def _given(self, program: Program, threads: int) -> Iterator[Planned]:
         """The plan that the user gave, or those that were found by tuning, the fastest first."""
-        options, task = self._options, self._task(program, threads)
+        options, task = self._options, _task(self._options, self._target, program, threads)
         known = None if options.plan is None else options.plan.find(program, threads)
         if known is not None:
             yield Planned(known, build_unit(program, known, task.machine))

@@ -64,11 +64,6 @@ ON_DEVICES: Final = frozenset(
 PRICED: Final = 32
 #: Seconds that a search which is not measured may take.
 ONE_SHOT: Final = 40.0
-#: How many times faster than the default plan the analytic model must say that another one is, for it to be
-#: taken unmeasured. Of 62 problems on Zen 4 with one thread and with two, nine plans each, the model's choice
-#: was foreseen to gain 1.1 to 1.3 in four cases, and gained 1.08, 0.96, 0.32 and 0.22; never more
-#: (``benchmarks/model_error.py``, decision 0254).
-MARGIN: Final = 1.3
 
 
 def find_strategy(name: str | Strategy) -> Strategy | None:
@@ -88,10 +83,10 @@ def best_by_model(
 ) -> Planned:
     """The plan of a strategy's candidate that a cost model says is the fastest, by default the analytic one.
 
-    The first candidate of every strategy is the default plan, so that there always is one; what predicts
-    nothing of its own must beat it by :data:`MARGIN`. Candidates that are refused, by a primitive or by code
-    generation, are left out; raises ScheduleError or TargetError where all are. Searches that can be stopped
-    are, after :data:`ONE_SHOT` seconds.
+    The first candidate of every strategy is the default plan, so that there always is one; it is taken where
+    nothing is cheaper. Who asks for a strategy by name gets its best, though models err (decision 0254).
+    Candidates that are refused, by a primitive or by code generation, are left out; raises ScheduleError or
+    TargetError where all are. Searches that can be stopped are, after :data:`ONE_SHOT` seconds.
     """
     search = strategy.start(task, History(), Random(seed))
     if isinstance(search, AnyTime):
@@ -113,9 +108,7 @@ def best_by_model(
             refused = error
             continue
         if best is None or price < best[0]:
-            # the default's price counts as so much less; others are compared with one another as they are
-            first = best is None and candidate.predicted is None
-            best = (price / MARGIN if first else price, Planned(candidate.plan, s))
+            best = (price, Planned(candidate.plan, s))
     if best is None:
         raise refused or ScheduleError(f"the strategy {strategy.name} proposes no plan")
     return best[1]

@@ -61,6 +61,12 @@ def test_a_strategy_by_name(model, compiled):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
+def test_a_strategy_that_finds_nothing_says_so(model, compiled, caplog):
+    found = tilewright.compile(model, threads=2, strategy="polyhedral")
+    same = sum(unit == compiled.plan().units[key] for key, unit in found.plan().units.items())
+    assert f"the strategy polyhedral finds nothing other than the default for {same} of" in caplog.text
+
+
 def test_an_unknown_strategy_is_refused(model):
     with pytest.raises(InputError, match="there is no strategy 'magic'"):
         tilewright.compile(model, strategy="magic")

@@ -1,12 +1,12 @@
 """Choosing by the model: candidates that code generation would refuse are left out."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from tilewright import lang
 from tilewright.cost import Machine
-from tilewright.strategies import Candidate, Task, best_by_model, catalog
+from tilewright.strategies import Candidate, Prices, Task, best_by_model, catalog
 from tilewright.support import ScheduleError, TargetError
 from tilewright.target import find_target
 
@@ -54,6 +54,19 @@ def test_what_code_generation_refuses_is_left_out(monkeypatch):
     monkeypatch.setattr(catalog, "check", check)
     assert best_by_model(strategy, wanted).plan == plan
     assert next(answers, "asked twice") == "asked twice"
+
+
+def test_what_is_cheaper_is_taken_by_however_little():
+    wanted = task()
+    base = wanted.default().plan
+    (nest,) = base.nests
+    other = replace(base, nests=(replace(nest, plan=replace(nest.plan, share=nest.plan.share * 2)),))
+    assert other != base
+    price = Prices(wanted).seconds(base)
+    found = [Candidate("default", base), Candidate("other", other, predicted=price * 0.99)]
+    assert best_by_model(_Fixed(found), wanted).plan == other
+    found[1] = Candidate("other", other, predicted=price)
+    assert best_by_model(_Fixed(found), wanted).plan == base
 
 
 def test_where_all_are_refused_the_last_reason_is_given(monkeypatch):
