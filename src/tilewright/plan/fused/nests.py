@@ -11,7 +11,7 @@ from tilewright.cost import Machine
 from tilewright.ir import IndexMap, Program, Stage, var
 from tilewright.plan.contraction.nest import TileProblem, default_tiles
 from tilewright.plan.contraction.packing import panel_layout
-from tilewright.plan.contraction.register_tiling import MAX_ROWS, choose_tile, is_tileable
+from tilewright.plan.contraction.register_tiling import MAX_ROWS, choose_tile, is_tileable, vector_width
 from tilewright.plan.contraction.sharing import sharing
 from tilewright.plan.contraction.tiles import inner_tile, tiles_nests
 from tilewright.plan.elementwise.plan import elements
@@ -170,7 +170,12 @@ def band_nests(p: Prepared, machine: Machine) -> tuple[Nest, ...]:
         box = {link.axis: rows[at]} | {names[last.index(a)]: 1 for a in p.chain.outer}
         apart = at > 0 and treats_channels_apart(link)
         size = channel_block(links[at - 1], target) if apart else channels
-        if size is not None:
+        if at < len(links) - 1:
+            # of links before the last one a thread has its part of the channels
+            share = c.extent(c.vector) // p.parts
+            size = None if size is None else _dividing(size, share, vector_width(c, target))
+            box[c.vector] = share if size is None else min(size, share)
+        elif size is not None:
             box[c.vector] = min(size, c.extent(c.vector))
         body = inner_tile(c, link.epilogue, box, program, target)
         if apart and size is not None:
@@ -194,6 +199,11 @@ def band_nests(p: Prepared, machine: Machine) -> tuple[Nest, ...]:
         return (nest,)
     total = TileProblem(p.total, p.end, program.outputs)
     return (nest, *tiles_nests(total, default_tiles(total, machine), p.s.require_program(), target))
+
+
+def _dividing(size: int, share: int, width: int) -> int:
+    """The most channels of whole vectors up to ``size`` that a part consists of; of uneven ones ``size``."""
+    return next((n for n in range(size, 0, -width) if share % n == 0), size) if size < share else size
 
 
 def _made(link: Link, body: Body, layout: tuple[str, ...] = ()) -> Place:

@@ -182,13 +182,7 @@ PARTS = {
 }
 
 
-# parts of three vectors of channels: tiles of two read past the part, and the chain gives way
-UNEVEN = pytest.mark.xfail(reason="tiles of a link do not divide its part", strict=True)
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=UNEVEN if case == "24 channels" else ()) for case in PARTS]
-)
+@pytest.mark.parametrize("case", PARTS)
 def test_channels_in_parts(case, monkeypatch):
     args, options, parts = PARTS[case]
     program = block(*args, **options)
