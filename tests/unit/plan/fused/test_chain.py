@@ -9,6 +9,7 @@ from tilewright.cost import Machine
 from tilewright.ir import run_function, verify
 from tilewright.lang import ops
 from tilewright.plan import AUTO, EXACT
+from tilewright.plan.contraction import sharing
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.fused import nests as chain_nests
 from tilewright.plan.fused.chain import find_chain
@@ -145,12 +146,15 @@ def test_rows_that_threads_cannot_share_are_no_chain(caplog):
 
 @pytest.mark.parametrize(("heads", "rows", "threads"), [(3, 53, 2), (5, 197, 2), (4, 61, 3)])
 @pytest.mark.parametrize("transposed", [True, False])
-def test_heads_that_threads_cannot_share_evenly(heads, rows, threads, transposed, caplog):
+def test_heads_that_threads_cannot_share_evenly(heads, rows, threads, transposed, caplog, monkeypatch):
     """Tiles are shared instead; the rows that none divides have a nest of their own."""
+    monkeypatch.setattr(sharing, "MIN_PARALLEL_PRODUCTS", 0)
     with caplog.at_level("INFO", "tilewright"):
         s = check(attention(heads, rows, 38, 16, transposed=transposed), threads, interpret=rows < 60)
     assert "step by step" not in caplog.text
-    assert len({s.loops(name)[0] for name in s.blocks() if s.block(name).stage == "O"}) == 2
+    around = [s.loops(name) for name in s.blocks() if s.block(name).stage == "O"]
+    tops = {next(loop for loop in loops if s.loop(loop).extent.as_int() > 1) for loops in around}
+    assert len(tops) == 2 and "parallel" in {s.loop(loop).kind.name for loop in tops}
 
 
 def test_products_without_a_register_tile_are_no_chain(monkeypatch, caplog):
