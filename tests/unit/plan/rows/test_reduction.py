@@ -132,6 +132,8 @@ def test_long_rows_of_one_column_come_one_at_a_time(m, k, threads, monkeypatch):
     target = replace(STATED, stream_gain=2.0)
     s = check(product(m, 1, k), threads=threads, interpret=False, target=target)
     assert used(s)
+    (sums,) = (name for name in s.blocks() if name.endswith("_lanes"))
+    assert all(extent(s, loop) == 1 for loop in along(s, sums, "i")[1:])
 
 
 REDUCTIONS = {
