@@ -8,6 +8,7 @@ from tilewright.graph.decompositions import (
     old_forms,
     products,
     quantised,
+    quantised_recurrent,
     recurrent,
     selection,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "old_forms",
     "products",
     "quantised",
+    "quantised_recurrent",
     "recurrent",
     "selection",
 ]
