@@ -28,8 +28,8 @@ def dynamic_quantize_lstm(p: Parts, *given: str) -> None:
     inputs = [*given, *[""] * 12][:12]
     if not inputs[_W_SCALE] or not inputs[_R_SCALE]:
         raise p.ctx.unsupported("weights without scales and zero points")
-    for at, scale in ((_W, _W_SCALE), (_R, _R_SCALE)):
-        weights, shape = p.shape(at), p.shape(scale)
+    for at, of in ((_W, _W_SCALE), (_R, _R_SCALE)):
+        weights, shape = p.shape(at), p.shape(of)
         if len(weights) != 3 or shape not in (weights[:1], (weights[0], weights[2])):
             raise p.ctx.unsupported(
                 f"weights of the shape {list(weights)} with scales of {list(shape)}: these are one number a "
