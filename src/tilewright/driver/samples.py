@@ -45,5 +45,5 @@ def model_samples(
     Raises what compiling raises.
     """
     graph = import_onnx(model, shapes=shapes)
-    infos = tuple(tensor_info(value, graph.types[value]) for value in graph.inputs)
+    infos = tuple(tensor_info(graph, value) for value in graph.inputs)
     return infos, draw_feeds(infos, index_bounds(graph), seed)

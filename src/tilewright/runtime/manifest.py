@@ -27,7 +27,8 @@ WEIGHTS: Final = "weights"
 """The section of the constants."""
 
 _INTEGERS: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-DTYPES: Final = ("bool", *_INTEGERS, "float16", "float32", "float64")
+_NARROW: Final = ("int4", "uint4", "int2", "uint2")
+DTYPES: Final = ("bool", *_INTEGERS, *_NARROW, "bfloat16", "float16", "float32", "float64")
 """The element types of inputs and outputs."""
 _MAX_RANK: Final = 64
 

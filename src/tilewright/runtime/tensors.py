@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +16,18 @@ from tilewright.support import InputError, quoted, suggestion, whole_number
 
 Array = npt.NDArray[Any]
 
+#: Integers of fewer than 8 bits, and the bytes in which kernels read and write them.
+_HELD: Final = MappingProxyType(
+    {
+        np.dtype(narrow): np.dtype(np.int8 if signed else np.uint8)
+        for narrow, signed in (
+            (ml_dtypes.int4, True),
+            (ml_dtypes.uint4, False),
+            (ml_dtypes.int2, True),
+            (ml_dtypes.uint2, False),
+        )
+    }
+)
 SMALL_INTEGERS = 2
 """Integer inputs that index nothing are drawn from 0 up to, not including, this."""
 
@@ -83,9 +97,9 @@ def draw_feeds(inputs: Sequence[TensorInfo], bounds: Mapping[str, int], seed: ob
     generator = np.random.default_rng(start)
     feeds: dict[str, Array] = {}
     for info in inputs:
-        if info.dtype.kind in "iu":
+        if info.dtype.kind in "iu" or info.dtype in _HELD:
             high = max(1, bounds.get(info.name, SMALL_INTEGERS))
-            feeds[info.name] = generator.integers(0, high, info.shape).astype(info.dtype)
+            feeds[info.name] = np.asarray(generator.integers(0, high, info.shape)).astype(info.dtype)
         elif info.dtype.kind == "b":
             feeds[info.name] = generator.integers(0, 2, info.shape).astype(info.dtype)
         else:
@@ -196,6 +210,8 @@ def _checked(given: object, info: TensorInfo) -> Array:
         array = given if type(given) is np.ndarray else as_array(given)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:
         raise InputError(f"the input {info} cannot be made an array: {error}") from None
+    if info.dtype.kind == "V" and array.dtype in (info.dtype, held := _HELD.get(info.dtype, info.dtype)):
+        array, info = array.astype(held, copy=False), replace(info, dtype=held)
     if (
         array.dtype == info.dtype
         and array.shape == info.shape

@@ -15,6 +15,7 @@ from tilewright.frontend.onnx.load import MAX_NODES, LoadedModel, Source, load
 from tilewright.frontend.onnx.narrow import with_narrow
 from tilewright.frontend.onnx.tensors import DTYPES, NARROW, held_as, tensor_array, type_name
 from tilewright.graph import (
+    NARROW_INTEGERS,
     Array,
     Attribute,
     Counted,
@@ -111,7 +112,7 @@ class ReadModel:
             for value in model.graph.input
             if value.type.tensor_type.elem_type in NARROW
         }
-        nodes, refused = with_narrow(nodes, {**reader.narrow, **narrow})
+        nodes, refused, narrow = with_narrow(nodes, {**reader.narrow, **narrow})
         reader.refused.update(refused)
         graph = typed_graph(
             inputs,
@@ -125,7 +126,10 @@ class ReadModel:
             counted=None if open_sizes is None else Counted(said),
         )
         _check_outputs(loaded.outputs, graph)
-        return graph
+        # branches and loops make what their outputs are declared as
+        declared = {value.name: NARROW.get(value.type.tensor_type.elem_type) for value in loaded.outputs}
+        held = {name: narrow.get(name) or declared.get(name) for name in (*inputs, *graph.output_names)}
+        return replace(graph, narrow={name: type_ for name, type_ in held.items() if type_})
 
 
 def checked_shapes(shapes: object) -> dict[str, tuple[int, ...] | int]:
@@ -157,6 +161,8 @@ def checked_constants(constants: object) -> dict[str, Array]:
         fixed = {name: np.asarray(value) for name, value in given.items()}
     except ValueError as error:
         raise InputError(f"constants= gives what cannot be made an array: {error}") from None
+    held = {narrow.numpy: dtype_of(narrow.held).numpy for narrow in NARROW_INTEGERS.values()}
+    fixed = {name: array.astype(held.get(array.dtype, array.dtype)) for name, array in fixed.items()}
     for name, array in fixed.items():
         if array.dtype.kind not in "biuf" and array.dtype != dtype_of("bf16").numpy:
             raise InputError(f"constants= gives {quoted(str(name))} elements of {array.dtype.name}")
