@@ -10,7 +10,9 @@ from tilewright.graph.decompositions import (
     quantised,
     quantised_recurrent,
     recurrent,
+    scores,
     selection,
+    trees,
 )
 
 __all__ = [
@@ -23,5 +25,7 @@ __all__ = [
     "quantised",
     "quantised_recurrent",
     "recurrent",
+    "scores",
     "selection",
+    "trees",
 ]
