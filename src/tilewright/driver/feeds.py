@@ -14,4 +14,5 @@ def tensor_info(
     type_ = graph.types[value]
     narrow = graph.narrow.get(name or value)
     dtype = dtype_of(type_.dtype).numpy if narrow is None else NARROW_INTEGERS[narrow].numpy
-    return TensorInfo(name or value, dtype, type_.sizes, strides)
+    texts, keys = graph.texts.get(name or value), graph.maps.get(name)
+    return TensorInfo(name or value, dtype, type_.sizes, strides, texts, keys)

@@ -41,6 +41,7 @@ from tilewright.runtime import (
     HoldsCode,
     Results,
     aligned_empty,
+    as_declared,
     bound_feeds,
     checked_feeds,
     checked_names,
@@ -129,7 +130,8 @@ class CompiledModel(HoldsCode):
             for name, value in zip(graph.output_names, graph.outputs, strict=True)
         )
         """Name, dtype and shape of each output."""
-        self._narrow = {info.name: info.dtype for info in self.outputs if info.name in graph.narrow}
+        shown = {*graph.narrow, *graph.texts, *graph.maps}
+        self._shown = {info.name: info for info in self.outputs if info.name in shown}
 
     @property
     def run_bytes(self) -> int:
@@ -167,17 +169,17 @@ class CompiledModel(HoldsCode):
             outputs = self._results.take()
             self._assembled.plan.run(list(arrays.values()), outputs)
             made = outputs if len(outputs) == 1 else [outputs[at] for at in self._as_made]
-            return self._declared(made) if self._narrow else made
+            return self._declared(made) if self._shown else made
         wanted = checked_names(output_names, self.outputs)
         values = self._execute(self._assembled, arrays, self._results.take())
         given: set[str] = set()
         returned = [self._value(self._returned[name], arrays, values, given) for name in wanted]
-        return self._declared(returned, wanted) if self._narrow else returned
+        return self._declared(returned, wanted) if self._shown else returned
 
     def _declared(self, arrays: Sequence[Array], names: Sequence[str] | None = None) -> list[Array]:
-        """Results as the model declares them: integers of 4 and 2 bits are held in bytes."""
+        """Results as the model declares them: integers of 4 and 2 bits, texts and maps are held otherwise."""
         pairs = zip(arrays, self._returned if names is None else names, strict=True)
-        return [array.view(self._narrow[name]) if name in self._narrow else array for array, name in pairs]
+        return [as_declared(a, self._shown[name]) if name in self._shown else a for a, name in pairs]
 
     def _run_into(
         self, output_names: Sequence[str] | None, arrays: Mapping[str, Array], out: Sequence[Array]
@@ -209,8 +211,7 @@ class CompiledModel(HoldsCode):
         plan = self._assembled.plan.bind(list(arrays.values()), outputs)
         if self._as_made is not None:
             returned = [outputs[at] for at in self._as_made]
-            returned = self._declared(returned)
-            return BoundModel(plan, returned.copy)
+            return BoundModel(plan, (lambda: self._declared(returned)) if self._shown else returned.copy)
         made = dict(zip(self._assembled.outputs, outputs, strict=True))
 
         def results() -> list[Array]:

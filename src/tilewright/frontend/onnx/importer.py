@@ -21,6 +21,7 @@ from tilewright.frontend.onnx.sizes import (
     known_sizes,
     matches,
 )
+from tilewright.frontend.onnx.strings import Strings, with_numbers
 from tilewright.frontend.onnx.tensors import DTYPES, NARROW, tensor_array, type_name
 from tilewright.graph import (
     NARROW_INTEGERS,
@@ -71,9 +72,9 @@ def import_onnx(
 def read_onnx(source: Source, *, limits: Limits | None = None) -> ReadModel:
     """Read a model, whatever sizes it leaves open. Raises what :func:`import_onnx` raises for files."""
     limits = limits or Limits()
-    loaded = load(source)
+    loaded, strings = with_numbers(load(source))
     weights = _weights(loaded, limits)
-    return ReadModel(loaded, weights, inline_local_functions(loaded.skeleton, loaded.label), limits)
+    return ReadModel(loaded, weights, inline_local_functions(loaded.skeleton, loaded.label), limits, strings)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +85,7 @@ class ReadModel:
     weights: Mapping[str, Array]
     model: ModelProto
     limits: Limits
+    strings: Strings
 
     def inputs(self) -> dict[str, TensorType]:
         """The inputs that are given at run time, as the file declares them; open sizes are names."""
@@ -139,7 +141,16 @@ class ReadModel:
         # branches and loops make what their outputs are declared as
         declared = {value.name: NARROW.get(value.type.tensor_type.elem_type) for value in loaded.outputs}
         held = {name: narrow.get(name) or declared.get(name) for name in (*inputs, *graph.output_names)}
-        return replace(graph, narrow={name: type_ for name, type_ in held.items() if type_})
+        texts = {name: self.strings.texts for name in held if name in self.strings.values}
+        maps = {name: keys for name, keys in self.strings.maps.items() if name in graph.output_names}
+        if open_sizes is not None and (texts or maps):
+            name = next(iter({**texts, **maps}))
+            raise UnsupportedOperatorError(
+                f"{quoted(name)} holds texts or maps, which models with open sizes do not have",
+                hint="settle the sizes by shapes=",
+            )
+        narrow = {name: type_ for name, type_ in held.items() if type_}
+        return replace(graph, narrow=narrow, texts=texts, maps=maps)
 
 
 def checked_constants(constants: object) -> dict[str, Array]:

@@ -12,6 +12,7 @@ from tilewright.graph.decompositions import (
     recurrent,
     scores,
     selection,
+    tables,
     trees,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "recurrent",
     "scores",
     "selection",
+    "tables",
     "trees",
 ]
