@@ -23,9 +23,16 @@ def reference(model: onnx.ModelProto, feeds: Arrays, constants: Arrays) -> list[
         for name, array in feeds.items()
         if name in narrow
     }
+    for name, texts in graph.texts.items():
+        if name in feeds:
+            numbers = {text: at for at, text in enumerate(texts)}
+            given = [numbers.get(text, -1) for text in feeds[name].ravel()]
+            held[name] = np.array(given).reshape(feeds[name].shape)
     found = run_partition(fuse(simplify(graph)), {**feeds, **held})
     names = [value.name for value in model.graph.output]
-    return [found[name].view(narrow[name].numpy) if name in narrow else found[name] for name in names]
+    found |= {name: found[name].view(narrow[name].numpy) for name in names if name in narrow}
+    found |= {name: np.array(graph.texts[name], object)[found[name]] for name in names if name in graph.texts}
+    return [found[name] for name in names]
 
 
 def compiled(model: onnx.ModelProto, feeds: Arrays, constants: Arrays) -> list[np.ndarray]:
