@@ -99,6 +99,11 @@ class Comparison:
     def __str__(self) -> str:
         if self.index is None:
             return f"equal within the bound (largest error {self.ratio:.3g} of it)"
+        if not self.allowed and self.actual != self.expected:
+            return (
+                f"{self.count} elements differ that must be equal; the first at {list(self.index)}: got "
+                f"{self.actual!r}, expected {self.expected!r}"
+            )
         return (
             f"{self.count} elements out of bound (largest error {self.ratio:.3g} times it); the first at "
             f"{list(self.index)}: got {self.actual!r}, expected {self.expected!r} +- {self.allowed:.3g}"
