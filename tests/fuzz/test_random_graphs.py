@@ -34,7 +34,8 @@ def by_another(model, feeds):
 
 def run(seed):
     """Compare a model of this seed; whether there was something to compare. Raises AssertionError."""
-    model, feeds = random_model(seed, by_reference)
+    # the package's evaluator slices as numpy does, which is not what the standard says
+    model, feeds = random_model(seed, by_another)
     if not model.graph.node:
         return False
     wanted = by_another(model, feeds)
