@@ -32,10 +32,21 @@ def by_another(model, feeds):
         return by_reference(model, feeds)
 
 
+def by_both(model, feeds):
+    """What the two engines agree on: of nothing at all one says a mean is 0, and one slices as numpy does."""
+    first, second = by_another(model, feeds), by_reference(model, feeds)
+    if (
+        first is None
+        or second is None
+        or any(np.shape(a) != np.shape(b) for a, b in zip(first, second, strict=True))
+    ):
+        return None
+    return second
+
+
 def run(seed):
     """Compare a model of this seed; whether there was something to compare. Raises AssertionError."""
-    # the package's evaluator slices as numpy does, which is not what the standard says
-    model, feeds = random_model(seed, by_another)
+    model, feeds = random_model(seed, by_both)
     if not model.graph.node:
         return False
     wanted = by_another(model, feeds)
