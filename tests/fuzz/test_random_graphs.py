@@ -18,7 +18,8 @@ from fuzz.random_graphs import random_model
 from tilewright.support import InternalError, TilewrightError
 
 SECONDS, SECONDS_OF_ALL = 15, 600
-FOUND = ()
+#: Seeds on whose models two other engines differed: a slice backwards from before the beginning, nothing.
+FOUND = (1627, 5162)
 
 
 def by_another(model, feeds):
