@@ -323,19 +323,26 @@ def _convolutions() -> dict[str, Contrib]:
 
 
 def _dynamic_lstm(x, w, r, b, lengths, h, c, p, ws, wz, rs, rz):
-    """An LSTM of one or two directions on numbers; gates in the order input, output, forget, cell."""
+    """An LSTM of one or two directions, inputs and states in bytes; gates in the order i, o, f, c."""
 
     def sigmoid(v):
         return 1 / (1 + np.exp(-v))
 
+    def product(v, matrix, scale, zero):
+        low, high = min(0, v.min()), max(0, v.max())
+        step = np.float32(high - low) / np.float32(255) or np.float32(1)
+        shift = np.rint(-low / step)
+        held = np.clip(np.rint(v / step) + shift, 0, 255)
+        return (held - shift) @ (matrix.astype(np.int64) - zero) * (step * scale)
+
     ends, series = [], []
     for d in range(len(w)):
-        at = d if ws.ndim == 1 else (d, None)
-        inputs, states = _numbers(w[d], ws[at], wz[at]), _numbers(r[d], rs[at], rz[at])
-        outside, inside = np.split(b[d].astype(np.float64), 2)
-        hidden, cell, rows = h[d].astype(np.float64), np.zeros(h[d].shape), []
-        for step in x[::-1] if d else x:
-            i, o, f, g = np.split(step @ inputs + hidden @ states + outside + inside, 4, axis=-1)
+        outside, inside = np.split(b[d], 2)
+        from_inputs = product(x, w[d], ws[d], wz[d])
+        hidden, cell, rows = h[d], np.zeros_like(h[d]), []
+        for step in from_inputs[::-1] if d else from_inputs:
+            total = step + product(hidden, r[d], rs[d], rz[d]) + outside + inside
+            i, o, f, g = np.split(total.astype(np.float32), 4, axis=-1)
             cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
             hidden = sigmoid(o) * np.tanh(cell)
             rows.append(hidden)

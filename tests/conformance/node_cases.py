@@ -26,8 +26,6 @@ from tilewright.support import UnsupportedOperatorError
 ONNX_VERSION = "1.23"
 HERE = Path(__file__).parent
 
-#: Integers of 4 and 2 bits, which models take and give as bytes.
-HELD = {"int4": np.int8, "uint4": np.uint8, "int2": np.int8, "uint2": np.uint8}
 Arrays = dict[str, np.ndarray]
 #: Runs a model on its inputs, those in the second mapping fixed when compiling; the outputs in order.
 Engine = Callable[[onnx.ModelProto, Arrays, Arrays], list[np.ndarray]]
@@ -76,9 +74,7 @@ def _array(value: object) -> np.ndarray:
         value = numpy_helper.to_array(value)
     if isinstance(value, list | tuple | dict | None):
         raise NotRunnableError("a sequence, a map or an optional value")
-    array = np.asarray(value)
-    held = HELD.get(array.dtype.name)
-    return array if held is None else array.astype(held)
+    return np.asarray(value)
 
 
 def run(case: TestCase, engine: Engine) -> Entry:

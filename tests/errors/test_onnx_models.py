@@ -315,12 +315,12 @@ def test_strange_names_are_legal_and_stay_on_one_line(name: str) -> None:
 
 
 def test_elements_that_tensors_cannot_have() -> None:
-    inputs = [_value("x", 2, 3, elem=TensorProto.STRING)]
-    outputs = [_value("y", 2, 3, elem=TensorProto.STRING)]
+    inputs = [_value("x", 2, 3, elem=TensorProto.COMPLEX64)]
+    outputs = [_value("y", 2, 3, elem=TensorProto.COMPLEX64)]
     node = helper.make_node("Identity", ["x"], ["y"])
-    refused(_model(node, inputs=inputs, outputs=outputs), UnsupportedOperatorError, "'x'", "string")
-    weight = helper.make_tensor("w", TensorProto.STRING, [1], [b"a"])
-    refused(_model(RELU, weights=[weight]), UnsupportedOperatorError, "'w'", "string")
+    refused(_model(node, inputs=inputs, outputs=outputs), UnsupportedOperatorError, "'x'", "complex64")
+    weight = helper.make_tensor("w", TensorProto.COMPLEX64, [1], [1j])
+    refused(_model(RELU, weights=[weight]), UnsupportedOperatorError, "'w'", "complex64")
 
 
 def test_inputs_that_are_no_tensors() -> None:

@@ -68,7 +68,9 @@ def _read(stream: IO[bytes], info: TensorInfo, place: str) -> Array:
         shape, fortran, dtype = header(stream)
     except (ValueError, EOFError, SyntaxError, TokenError) as error:
         raise InputError(f"{place} is not an .npy array: {error}") from None
-    if shape != info.shape or dtype != info.dtype:
+    # types that numpy does not know are written as bytes without a meaning
+    raw = info.dtype.kind == "V" and dtype == np.dtype((np.void, info.dtype.itemsize))
+    if shape != info.shape or not (raw or dtype == info.dtype):
         found = f"{dtype.name}[{', '.join(map(str, shape))}]"
         raise InputError(f"{place} holds {found}, but the input is {info}")
     data = stream.read(info.dtype.itemsize * int(np.prod(shape, dtype=np.int64)))

@@ -11,38 +11,40 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final
 
 import click
 
 from tilewright import __version__
 from tilewright.cli.state import DONE, INTERNAL, INTERRUPTED, UNREAD, WRONG_USE, State
-from tilewright.support import TilewrightError, UserError
+from tilewright.support import TilewrightError, UserError, quoted, suggestion
 
 #: Those that Python has a function of: theirs has an underscore.
 _BUILT_IN: Final = ("compile", "map")
-#: The commands, each a file of its name.
-_COMMANDS: Final = (
-    "compile",
-    "run",
-    "bench",
-    "verify",
-    "explain",
-    "diff",
-    "profile",
-    "map",
-    "tune",
-    "db",
-    "schedule",
-    "demo",
-    "targets",
-    "doctor",
-    "simulate",
-    "report",
+#: The commands, each a file of its name, and what `--help` says of them: it imports none.
+_COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "compile": "Compile MODEL, and report its inputs, outputs, kernels and memory.",
+        "run": "Run MODEL on given inputs, or on random ones.",
+        "bench": "Time MODEL, alone or against other engines.",
+        "verify": "Compare MODEL's values with a reference.",
+        "explain": "Show what MODEL was compiled to, from groups of nodes to assembly.",
+        "diff": "Show what two plans of a model decide differently.",
+        "profile": "Time every kernel of MODEL, and compare it with its limit.",
+        "map": "List the ways to run PROGRAM by instructions of a machine.",
+        "tune": "Search for faster plans of MODEL's kernels by measuring.",
+        "db": "Look into databases of tuning, and move what they hold.",
+        "schedule": "Print the schedule that --strategy finds for a program, as a Python function.",
+        "demo": "Build, compile, run, time and check ResNet-18 with random weights.",
+        "targets": "List the machines that can be compiled for.",
+        "doctor": "Check the installation: packages, native runtime, machine, cache.",
+        "simulate": "Schedule a program for a machine of files, and time it in its simulator.",
+        "report": "Write a page: the tasks of a tuning database, or MODEL's kernels.",
+    }
 )
 
 #: A disk, a quota or a file that takes no more: said as such, whoever wrote.
@@ -77,6 +79,22 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""
         return sorted(_COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(_COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments begin with. Raises UsageError for what is none."""
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            hint = suggestion(args[0], _COMMANDS)
+            raise click.UsageError(
+                f"No such command {quoted(args[0])}." + (f" {hint[0].upper()}{hint[1:]}" if hint else ""), ctx
+            )
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name."""

@@ -21,6 +21,7 @@ from tilewright.driver.choices import (
 )
 from tilewright.driver.device_model import assemble_on_device, build_device_kernels, device_units
 from tilewright.driver.dynamic import DynamicModel
+from tilewright.driver.fixed_sizes import import_settled
 from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.model import CompiledModel
@@ -31,7 +32,7 @@ from tilewright.driver.plans import ModelPlan, given_plan, graph_key, unit_key
 from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import Precision, Unit
-from tilewright.frontend import Shapes, Source, checked_constants, checked_shapes, import_onnx, read_onnx
+from tilewright.frontend import Shapes, Source, checked_constants, checked_shapes, read_onnx
 from tilewright.graph import Graph, Limits
 from tilewright.ir import Program
 from tilewright.plan import read_accuracy
@@ -242,7 +243,7 @@ def compile_model(
         build = _OnCpu(machine, choices, wanted, options, progress, pool, memory, checks=checks)
     with clock.phase("import"):
         progress("import", 0, 1)
-        graph = import_onnx(model, shapes=settled, constants=fixed, limits=_limits(memory))
+        graph = import_settled(model, settled, fixed, _limits(memory))
         progress("import", 1, 1)
     with clock.phase("graph"):
         progress("graph", 0, 1)

@@ -12,10 +12,11 @@ from tilewright.codegen import DeviceSource, KernelResources, compile_cuda
 from tilewright.cost import Machine
 from tilewright.driver.choices import chosen_precision
 from tilewright.driver.device_model import HOST_THREADS, device_units, planned_for_device
+from tilewright.driver.fixed_sizes import import_settled
 from tilewright.driver.kernels import naming_unit
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import Precision, Unit
-from tilewright.frontend import Shapes, Source, import_onnx
+from tilewright.frontend import Shapes, Source
 from tilewright.ir import Program
 from tilewright.plan import UnitPlan
 from tilewright.strategies import Prices, Task
@@ -90,7 +91,7 @@ def emit_model(
             f"{form} is for CUDA; the target {target.name} takes {target.language}",
             hint="--emit source, or a target such as cuda:sm_90",
         )
-    graph = import_onnx(model, shapes=shapes)
+    graph = import_settled(model, shapes=shapes)
     same: dict[Program, list[Unit]] = {}
     for unit in device_units(graph, target, chosen_precision(precision)).units:
         same.setdefault(unit.program, []).append(unit)

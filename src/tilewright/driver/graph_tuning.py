@@ -10,13 +10,14 @@ from math import inf, isfinite
 from typing import Final, Literal, TypeAlias
 
 from tilewright.cost import Machine
+from tilewright.driver.fixed_sizes import import_settled
 from tilewright.driver.kernel_prices import LEAST_GAIN, KernelPrices, Prices
 from tilewright.driver.layout_tuning import maker_of
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.retiming import compared
 from tilewright.driver.units import Unit, UnitMaker, flow_of, make_units
-from tilewright.frontend import Shapes, Source, import_onnx
+from tilewright.frontend import Shapes, Source
 from tilewright.graph import Graph, Group, Kind, contraction_runs
 from tilewright.ir import Program, structural_hash
 from tilewright.plan import GraphPlan, Layouts, fits_together, slice_program, with_layouts
@@ -298,7 +299,7 @@ def with_tuned_graph(
     if plan is None or not isinstance(compiled.target, CpuTarget):
         return compiled, None
     machine = Machine(compiled.target, compiled.threads)
-    found = tune_graph(import_onnx(source, shapes=shapes), plan, machine, prices, until)
+    found = tune_graph(import_settled(source, shapes=shapes), plan, machine, prices, until)
     if not found.changes:
         return compiled, found
     other = recompile(ModelPlan(compiled.target.fingerprint, {}, found.plan))

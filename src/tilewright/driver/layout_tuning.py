@@ -11,13 +11,14 @@ from typing import Final
 from tilewright.analysis import find_operator
 from tilewright.cost import Machine
 from tilewright.driver.choices import chosen_precision
+from tilewright.driver.fixed_sizes import import_settled
 from tilewright.driver.kernel_prices import LEAST_GAIN, KernelPrices, Prices
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.retiming import timed_in_turns
 from tilewright.driver.shared_copies import CopyTuning, tune_copies
 from tilewright.driver.units import Unit, UnitMaker, flow_of, planned_unit
-from tilewright.frontend import Shapes, Source, import_onnx
+from tilewright.frontend import Shapes, Source
 from tilewright.graph import Graph, fuse, simplify
 from tilewright.ir import CONST, F32, Program
 from tilewright.plan import (
@@ -303,7 +304,7 @@ def with_tuned_layouts(
     plan = compiled.plan().graph
     if plan is None or not isinstance(compiled.target, CpuTarget):
         return compiled, None
-    graph, machine = import_onnx(source, shapes=shapes), Machine(compiled.target, compiled.threads)
+    graph, machine = import_settled(source, shapes=shapes), Machine(compiled.target, compiled.threads)
     found = tune_layouts(maker_of(graph, plan), plan, machine, prices, until)
     if not found.interrupted:
         found = _with_copies(found, tune_copies(graph, found.plan, machine, prices, until))

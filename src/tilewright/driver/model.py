@@ -42,6 +42,7 @@ from tilewright.runtime import (
     HoldsCode,
     Results,
     aligned_empty,
+    as_declared,
     bound_feeds,
     checked_feeds,
     checked_names,
@@ -123,15 +124,15 @@ class CompiledModel(HoldsCode):
         """The model's name, as it says itself."""
         self.compile_seconds = dict(compile_seconds)
         """Seconds of each phase of the compilation, and of all (``total``)."""
-        self.inputs = tuple(
-            tensor_info(value, graph.types[value], strides.get(value)) for value in graph.inputs
-        )
+        self.inputs = tuple(tensor_info(graph, value, strides=strides.get(value)) for value in graph.inputs)
         """Name, dtype and shape of each input."""
         self.outputs = tuple(
-            tensor_info(name, graph.types[value])
+            tensor_info(graph, value, name)
             for name, value in zip(graph.output_names, graph.outputs, strict=True)
         )
         """Name, dtype and shape of each output."""
+        shown = {*graph.narrow, *graph.texts, *graph.maps}
+        self._shown = {info.name: info for info in self.outputs if info.name in shown}
 
     @property
     def run_bytes(self) -> int:
@@ -168,11 +169,18 @@ class CompiledModel(HoldsCode):
         if output_names is None and self._as_made is not None:
             outputs = self._results.take()
             self._assembled.plan.run(list(arrays.values()), outputs)
-            return outputs if len(outputs) == 1 else [outputs[at] for at in self._as_made]
+            made = outputs if len(outputs) == 1 else [outputs[at] for at in self._as_made]
+            return self._declared(made) if self._shown else made
         wanted = checked_names(output_names, self.outputs)
-        made = self._execute(self._assembled, arrays, self._results.take())
+        values = self._execute(self._assembled, arrays, self._results.take())
         given: set[str] = set()
-        return [self._value(self._returned[name], arrays, made, given) for name in wanted]
+        returned = [self._value(self._returned[name], arrays, values, given) for name in wanted]
+        return self._declared(returned, wanted) if self._shown else returned
+
+    def _declared(self, arrays: Sequence[Array], names: Sequence[str] | None = None) -> list[Array]:
+        """Results as the model declares them: integers of 4 and 2 bits, texts and maps are held otherwise."""
+        pairs = zip(arrays, self._returned if names is None else names, strict=True)
+        return [as_declared(a, self._shown[name]) if name in self._shown else a for a, name in pairs]
 
     def _run_into(
         self, output_names: Sequence[str] | None, arrays: Mapping[str, Array], out: Sequence[Array]
@@ -204,12 +212,14 @@ class CompiledModel(HoldsCode):
         plan = self._assembled.plan.bind(list(arrays.values()), outputs)
         if self._as_made is not None:
             returned = [outputs[at] for at in self._as_made]
-            return BoundModel(plan, returned.copy)
+            return BoundModel(plan, (lambda: self._declared(returned)) if self._shown else returned.copy)
         made = dict(zip(self._assembled.outputs, outputs, strict=True))
 
         def results() -> list[Array]:
             given: set[str] = set()
-            return [self._value(value, arrays, made, given) for value in self._returned.values()]
+            return self._declared(
+                [self._value(value, arrays, made, given) for value in self._returned.values()]
+            )
 
         return BoundModel(plan, results)
 

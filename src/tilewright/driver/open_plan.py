@@ -113,7 +113,7 @@ def plan_sizes(
     only a run knows.
     """
     packs = Packs()
-    found = _imported(model, sizes, shapes, constants, MOST_PLANS)
+    found = graphs_at(model, sizes, shapes, constants, MOST_PLANS)
     try:
         return [_planned(*each, compiler, packs, progress) for each in found]
     except OpenIndexError as error:
@@ -121,7 +121,7 @@ def plan_sizes(
         raise OpenSizeError(f"no plan is for all sizes: {error}") from error
 
 
-def _imported(
+def graphs_at(
     model: ReadModel, sizes: OpenSizes, shapes: Shapes, constants: Mapping[str, Array], most: int
 ) -> list[tuple[OpenSizes, Graph]]:
     """The graph at all sizes, or graphs at parts of their range, without sizes at which there is no model.
@@ -146,7 +146,7 @@ def _imported(
     found: list[tuple[OpenSizes, Graph]] = []
     for part in parts:
         try:
-            found += _imported(model, part, shapes, constants, most // len(parts))
+            found += graphs_at(model, part, shapes, constants, most // len(parts))
         except ModelError as error:
             refusal = error
     if not found:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy.typing as npt
 
 from tilewright.driver.feeds import tensor_info
-from tilewright.frontend import Shapes, Source, import_onnx
+from tilewright.driver.fixed_sizes import import_settled
+from tilewright.frontend import Shapes, Source
 from tilewright.graph import Graph, Kind, find_operator
 from tilewright.ir import index_of, int_lower
 from tilewright.runtime import TensorInfo, draw_feeds
@@ -44,6 +45,6 @@ def model_samples(
 
     Raises what compiling raises.
     """
-    graph = import_onnx(model, shapes=shapes)
-    infos = tuple(tensor_info(value, graph.types[value]) for value in graph.inputs)
+    graph = import_settled(model, shapes=shapes)
+    infos = tuple(tensor_info(graph, value) for value in graph.inputs)
     return infos, draw_feeds(infos, index_bounds(graph), seed)

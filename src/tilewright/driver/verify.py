@@ -35,6 +35,10 @@ ROUNDINGS_OF_A_PROGRAM: Final = 64
 """Roundings on the way to an element of a program, besides those of its sums."""
 TERMS_OF_SAVED: Final = 10_000
 """Roundings on the way to an output of a saved model: as in a network of fifty layers of 200 terms."""
+STEPS: Final = 2
+"""Steps of quantisation by which what follows from a rounding may differ: it may fall on either side."""
+LEVELS: Final = 255
+"""Steps from the negative of the largest number to that: what is made of quantised numbers is compared so."""
 REFERENCES: Final = ("auto", "onnx", "onnxruntime")
 
 
@@ -102,9 +106,10 @@ def verify_model(
     rounded = compiled.precision != "f32"
     terms, makers = _terms(compiled, rounded), _makers(compiled)
     deepest = max(terms.values(), default=1)
+    quantised = _is_quantised(model)
 
     def check(name: str, value: str, array: Array, least: int, output: bool) -> TensorCheck:
-        compared = _compare(array, expected[name], terms.get(value, least), rounded)
+        compared = _compare(array, expected[name], terms.get(value, least), rounded, quantised)
         return TensorCheck(name, makers.get(value, ""), compared, output)
 
     checks = []
@@ -141,15 +146,41 @@ def _verify_saved(
 ) -> Verification:
     names = [info.name for info in saved.outputs]
     expected = _evaluate(engine, model, [], names, feeds)
-    made = zip(names, saved.run(None, feeds), strict=True)
+    made, quantised = zip(names, saved.run(None, feeds), strict=True), _is_quantised(model)
     checks = [
-        TensorCheck(name, "", _compare(array, expected[name], TERMS_OF_SAVED, rounded=False), output=True)
+        TensorCheck(name, "", _compare(array, expected[name], TERMS_OF_SAVED, False, quantised), output=True)
         for name, array in made
     ]
     return Verification(engine, tuple(checks))
 
 
-def _compare(actual: Array, expected: Array, terms: int, rounded: bool) -> Comparison:
+def _is_quantised(model: ModelProto) -> bool:
+    """Whether a model rounds numbers to steps."""
+    return any(
+        node.op_type.startswith(("Quantize", "DynamicQuantize", "QLinear")) for node in model.graph.node
+    )
+
+
+def _in_steps(actual: Array, expected: Array, magnitude: float) -> Comparison:
+    """The comparison of tensors that follow from quantised ones, in steps: bytes by 1, others by a part."""
+    small = expected.dtype.kind in "iu" and expected.dtype.itemsize == 1
+    allowed = STEPS * (1.0 if small else 2 * magnitude / LEVELS)
+    wide, right = actual.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        errors = np.where((wide == right) | (np.isnan(wide) & np.isnan(right)), 0.0, np.abs(wide - right))
+    # nothing is as far from something as it can be
+    errors = np.where(np.isnan(errors), np.inf, errors)
+    bad = np.argwhere(errors > allowed)
+    ratio = float(errors.max() / allowed) if allowed else float("inf")
+    if not len(bad):
+        return Comparison(ratio, None)
+    at = tuple(map(int, bad[0]))
+    return Comparison(ratio, at, float(wide[at]), float(right[at]), allowed, len(bad))
+
+
+def _compare(
+    actual: Array, expected: Array, terms: int, rounded: bool, quantised: bool = False
+) -> Comparison:
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return Comparison(ratio=float("inf"), index=(), count=max(actual.size, 1))
     finite = np.abs(expected[np.isfinite(expected)]) if expected.dtype.kind == "f" else np.abs(expected * 1)
@@ -160,6 +191,8 @@ def _compare(actual: Array, expected: Array, terms: int, rounded: bool) -> Compa
         limited = np.clip(expected, -largest(BF16), largest(BF16))
         expected = np.where(np.isinf(expected), expected, limited).astype(BF16.numpy).astype(np.float32)
     single = compare(actual, expected, magnitude=np.full(actual.shape, magnitude), dtype=narrow, terms=terms)
+    if quantised and not single and (expected.dtype.kind == "f" or expected.dtype.itemsize == 1):
+        return _in_steps(actual, expected, magnitude)
     if narrow is None or not single:
         return single
     return max(

@@ -32,6 +32,7 @@ from tilewright.graph.passes import (
 from tilewright.graph.program import NodesProgram, Repetition, ValueRange, nodes_program
 from tilewright.graph.registry import (
     MICROSOFT,
+    ML,
     OWN,
     REGISTRY,
     Kind,
@@ -68,6 +69,7 @@ __all__ = [
     "Kind",
     "Limits",
     "MICROSOFT",
+    "ML",
     "MemoryPlan",
     "MergeGroups",
     "NarrowInputs",

@@ -183,6 +183,12 @@ class Graph:
     along an axis or by an element, which is numbered."""
     controls: Mapping[str, object] = field(default_factory=dict)
     """What nodes do that run graphs (``control.py``), by their first outputs."""
+    narrow: Mapping[str, str] = field(default_factory=dict)
+    """Inputs and outputs, by the model's names, of integers of 4 or 2 bits, and which these are."""
+    texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Inputs and outputs, by the model's names, of numbers that stand for texts, and these in their order."""
+    maps: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    """Outputs whose rows are maps, by the model's names, and their keys."""
     returned: int | None = None
     """How many of the outputs the graph is for; others are values that say sizes. All, where it is None."""
     _producers: dict[str, Node] = field(default_factory=dict, init=False, repr=False)

@@ -391,6 +391,9 @@ static_operator = REGISTRY.static_operator
 #: The domain of the operators that onnxruntime adds to the standard ones (its `ContribOperators.md`).
 MICROSOFT: Final = "com.microsoft"
 
+#: The domain of the standard's operators on tables: trees, linear models, encoders.
+ML: Final = "ai.onnx.ml"
+
 #: The domain of operators that only decompositions and passes make.
 OWN: Final = "tilewright"
 

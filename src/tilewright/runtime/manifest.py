@@ -27,7 +27,8 @@ WEIGHTS: Final = "weights"
 """The section of the constants."""
 
 _INTEGERS: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-DTYPES: Final = ("bool", *_INTEGERS, "float16", "float32", "float64")
+_NARROW: Final = ("int4", "uint4", "int2", "uint2")
+DTYPES: Final = ("bool", *_INTEGERS, *_NARROW, "bfloat16", "float16", "float32", "float64")
 """The element types of inputs and outputs."""
 _MAX_RANK: Final = 64
 
@@ -167,7 +168,16 @@ def read_plan(data: Mapping[str, Any]) -> Manifest:
 
 def _tensor_data(info: TensorInfo) -> dict[str, Any]:
     strides = {} if info.strides is None else {"strides": list(info.strides)}
-    return {"name": info.name, "dtype": info.dtype.name, "shape": list(info.shape), **strides}
+    texts = {} if info.texts is None else {"texts": list(info.texts)}
+    keys = {} if info.keys is None else {"keys": list(info.keys)}
+    return {
+        "name": info.name,
+        "dtype": info.dtype.name,
+        "shape": list(info.shape),
+        **strides,
+        **texts,
+        **keys,
+    }
 
 
 def amount_data(amount: Amount) -> int | list[int]:
@@ -327,7 +337,20 @@ def _tensor(value: object, what: str) -> TensorInfo:
     strides = list_of(data, "strides", number) if "strides" in data else None
     if strides is not None and len(strides) != len(shape):
         raise MalformedError(what)
-    return TensorInfo(entry(data, "name", str), np.dtype(dtype), shape, strides)
+    texts, keys = data.get("texts"), data.get("keys")
+    if texts == []:
+        raise MalformedError(what)
+    for given, kinds in ((texts, str), (keys, int | str)):
+        if given is not None and not (isinstance(given, list) and all(isinstance(g, kinds) for g in given)):
+            raise MalformedError(what)
+    return TensorInfo(
+        entry(data, "name", str),
+        np.dtype(dtype),
+        shape,
+        strides,
+        None if texts is None else tuple(texts),
+        None if keys is None else tuple(keys),
+    )
 
 
 def _ref(value: object, what: str) -> BufferRef:

@@ -13,7 +13,14 @@ from tilewright.runtime.bound import BoundModel, RunsOnArrays, bound_feeds
 from tilewright.runtime.manifest import Manifest
 from tilewright.runtime.memory import aligned_empty
 from tilewright.runtime.results import Results
-from tilewright.runtime.tensors import HoldsCode, checked_feeds, checked_names, draw_feeds, named_feeds
+from tilewright.runtime.tensors import (
+    HoldsCode,
+    as_declared,
+    checked_feeds,
+    checked_names,
+    draw_feeds,
+    named_feeds,
+)
 
 Array = npt.NDArray[Any]
 
@@ -158,4 +165,6 @@ class SavedModel(HoldsCode):
         else:
             source = inputs if place.kind == native.INPUT else self._weights
             raw = source[place.index].reshape(-1).view(np.uint8).copy()
-        return raw.view(info.dtype).reshape(info.shape)
+        array = raw.view(info.dtype).reshape(info.shape)
+        declared: Array = array if info.texts is None and info.keys is None else as_declared(array, info)
+        return declared

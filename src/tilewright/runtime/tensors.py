@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +16,18 @@ from tilewright.support import InputError, quoted, suggestion, whole_number
 
 Array = npt.NDArray[Any]
 
+#: Integers of fewer than 8 bits, and the bytes in which kernels read and write them.
+_HELD: Final = MappingProxyType(
+    {
+        np.dtype(narrow): np.dtype(np.int8 if signed else np.uint8)
+        for narrow, signed in (
+            (ml_dtypes.int4, True),
+            (ml_dtypes.uint4, False),
+            (ml_dtypes.int2, True),
+            (ml_dtypes.uint2, False),
+        )
+    }
+)
 SMALL_INTEGERS = 2
 """Integer inputs that index nothing are drawn from 0 up to, not including, this."""
 
@@ -22,16 +36,20 @@ SMALL_INTEGERS = 2
 class TensorInfo:
     """An input or output of a compiled model: its name in the model, element type and shape.
 
-    ``strides`` are those of an input that is no dense array, in elements.
+    ``strides`` are those of an input that is no dense array, in elements. With ``texts`` integers stand for
+    texts, by their places; with ``keys`` each row of an output is a map from these.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None = None
+    texts: tuple[str, ...] | None = None
+    keys: tuple[int | str, ...] | None = None
 
     def __str__(self) -> str:
-        return f"{quoted(self.name)}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
+        elements = self.dtype.name if self.texts is None else "str"
+        return f"{quoted(self.name)}: {elements}[{', '.join(map(str, self.shape))}]"
 
 
 def tensor_bytes(info: TensorInfo) -> int:
@@ -72,6 +90,27 @@ def laid_out(array: Array, info: TensorInfo) -> Array:
     return np.lib.stride_tricks.as_strided(array, (count,), (size,), writeable=False)
 
 
+def as_declared(array: Array, info: TensorInfo) -> Any:
+    """What kernels wrote as a caller gets it: texts for their numbers, a list of maps for rows."""
+    if info.keys is not None:
+        return [dict(zip(info.keys, row, strict=False)) for row in array.tolist()]
+    if info.texts is not None:
+        # what is no text of the model's is the empty one, which comes first
+        return np.array(info.texts, object).take(array, mode="clip")
+    return array.view(info.dtype)
+
+
+def _numbers(array: Array, info: TensorInfo) -> Array:
+    """The numbers of texts; those that the model does not have are none of its own."""
+    if array.dtype.kind not in "OUST":
+        hint = "an array of texts: numpy.array([['a', 'b']])"
+        raise InputError(f"the input {info} got elements of {array.dtype.name}", hint=hint)
+    assert info.texts is not None
+    numbers = {text: at for at, text in enumerate(info.texts)}
+    found = [numbers.get(str(text), -1) for text in array.reshape(-1)]
+    return np.array(found, info.dtype).reshape(array.shape)
+
+
 def draw_feeds(inputs: Sequence[TensorInfo], bounds: Mapping[str, int], seed: object = 0) -> dict[str, Array]:
     """Normal numbers for float inputs, indices within their bounds for integers; the same for equal seeds.
 
@@ -83,9 +122,13 @@ def draw_feeds(inputs: Sequence[TensorInfo], bounds: Mapping[str, int], seed: ob
     generator = np.random.default_rng(start)
     feeds: dict[str, Array] = {}
     for info in inputs:
-        if info.dtype.kind in "iu":
+        if info.texts is not None:
+            feeds[info.name] = np.array(info.texts, object)[
+                generator.integers(0, len(info.texts), info.shape)
+            ]
+        elif info.dtype.kind in "iu" or info.dtype in _HELD:
             high = max(1, bounds.get(info.name, SMALL_INTEGERS))
-            feeds[info.name] = generator.integers(0, high, info.shape).astype(info.dtype)
+            feeds[info.name] = np.asarray(generator.integers(0, high, info.shape)).astype(info.dtype)
         elif info.dtype.kind == "b":
             feeds[info.name] = generator.integers(0, 2, info.shape).astype(info.dtype)
         else:
@@ -120,6 +163,8 @@ def checked_results(given: object, wanted: Sequence[TensorInfo], inputs: Sequenc
         raise InputError(f"out has {len(given)} arrays for {len(wanted)} outputs")
     arrays: list[Array] = []
     for info, array in zip(wanted, given, strict=True):
+        if info.texts is not None or info.keys is not None:
+            raise InputError(f"the output {info} is no array of numbers that could be written to one")
         if not isinstance(array, np.ndarray):
             raise InputError(f"the output {info} cannot be written to {type(array).__name__}")
         if (array.dtype, array.shape) != (info.dtype, info.shape):
@@ -196,6 +241,10 @@ def _checked(given: object, info: TensorInfo) -> Array:
         array = given if type(given) is np.ndarray else as_array(given)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:
         raise InputError(f"the input {info} cannot be made an array: {error}") from None
+    if info.texts is not None:
+        array, info = _numbers(array, info), replace(info, texts=None)
+    if info.dtype.kind == "V" and array.dtype in (info.dtype, held := _HELD.get(info.dtype, info.dtype)):
+        array, info = array.astype(held, copy=False), replace(info, dtype=held)
     if (
         array.dtype == info.dtype
         and array.shape == info.shape

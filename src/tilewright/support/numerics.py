@@ -39,7 +39,9 @@ NORM_ELEMENTS: Final = 16
 _UNIT_ROUNDOFF: Final = {"f64": 2.0**-53, "f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
 _SMALLEST_NORMAL: Final = {"f64": 2.0**-1022, "f32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126}
 _NUMPY_NAMES: Final = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-_EXACT: Final = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"})
+_EXACT: Final = frozenset(
+    {"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool", "i4", "u4", "i2", "u2"}
+)
 
 DTypeLike = str | np.dtype[Any]
 
@@ -97,6 +99,11 @@ class Comparison:
     def __str__(self) -> str:
         if self.index is None:
             return f"equal within the bound (largest error {self.ratio:.3g} of it)"
+        if not self.allowed and self.actual != self.expected:
+            return (
+                f"{self.count} elements differ that must be equal; the first at {list(self.index)}: got "
+                f"{self.actual!r}, expected {self.expected!r}"
+            )
         return (
             f"{self.count} elements out of bound (largest error {self.ratio:.3g} times it); the first at "
             f"{list(self.index)}: got {self.actual!r}, expected {self.expected!r} +- {self.allowed:.3g}"

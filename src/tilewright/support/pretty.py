@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Collection, Iterable
+from typing import Final
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -51,13 +52,17 @@ def format_bytes(count: int) -> str:
     return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
 
 
+#: How alike a word must be to one that is meant: of Python's default, 0.6, `nope` is like `opencl`.
+_ALIKE: Final = 0.65
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A "did you mean" clause for a misspelt word, or the empty string.
 
     >>> suggestion("vectorise", ["vectorize", "unroll"])
     "did you mean 'vectorize'?"
     """
-    close = difflib.get_close_matches(word, list(known), n=1)
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=_ALIKE)
     return f"did you mean {close[0]!r}?" if close else ""
 
 

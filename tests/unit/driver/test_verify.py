@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import onnx_models as tiny
 import tilewright
@@ -82,3 +82,35 @@ def test_sums_of_lengths_of_their_own_are_compared_by_the_longest():
     program = lang.program([x], [lang.compute((30, 7), running, name="sums")])
     compiled = tilewright.compile(program, threads=1)
     assert verify_program(compiled, program, compiled.sample_feeds(0)).ok
+
+
+def _quantised(shift):
+    nodes = [
+        helper.make_node("Add", ["x", "shift"], ["moved"]),
+        helper.make_node("QuantizeLinear", ["moved", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (8,))],
+        [helper.make_tensor_value_info("q", TensorProto.UINT8, (8,)), tiny.tensor("y", (8,))],
+        [
+            numpy_helper.from_array(np.float32(shift), "shift"),
+            numpy_helper.from_array(np.float32(0.1), "scale"),
+            numpy_helper.from_array(np.uint8(128), "zero"),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+@pytest.mark.parametrize(("shift", "ok"), [(0.0, True), (0.1, True), (0.5, False)])
+def test_what_follows_from_quantisation_is_compared_in_steps(shift, ok):
+    """A number between two steps may become either, whatever the rounding of its type allows."""
+    compiled = tilewright.compile(_quantised(0.0), threads=1)
+    outcome = verify_model(
+        compiled, _quantised(shift), {"x": np.linspace(-9, 9, 8, dtype=np.float32)}, "onnx"
+    )
+    q = next(check for check in outcome.checks if check.name == "q")
+    assert outcome.ok == ok
+    assert q.comparison.ratio == pytest.approx(shift * 10 / 2)

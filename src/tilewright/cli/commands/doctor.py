@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 
 import click
 import llvmlite.binding as llvm
@@ -18,7 +19,8 @@ from tilewright.runtime import default_pool
 from tilewright.support import TilewrightError, available_cpus, digest, read_settings
 from tilewright.target import detect
 
-_NEEDED = ("numpy", "onnx", "llvmlite", "islpy", "click", "rich", "ml_dtypes")
+#: Where a requirement's name ends: at its versions, extras or conditions.
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _PEERS = ("onnxruntime", "openvino", "torch")
 
 
@@ -31,7 +33,7 @@ def doctor(context: click.Context, state: State) -> None:
         ("tilewright", True, f"{__version__} on Python {platform.python_version()}, {available_cpus()} CPUs"),
         *(
             ("package", _version(name) is not None, f"{name} {_version(name) or 'missing'}")
-            for name in _NEEDED
+            for name in _needed()
         ),
         ("llvm", True, ".".join(map(str, llvm.llvm_version_info))),
         _tried("machine", lambda: f"{detect().llvm_cpu} ({detect().name})"),
@@ -51,6 +53,12 @@ def doctor(context: click.Context, state: State) -> None:
         state.say(f"     to compare  {there or 'none of ' + ', '.join(_PEERS)}")
     if not ok:
         context.exit(FAILED)
+
+
+def _needed() -> list[str]:
+    """What the package says that it needs, those of extras apart."""
+    said = [text for text in requires("tilewright") or () if "extra ==" not in text]
+    return [found.group() for text in said if (found := _NAME.match(text))]
 
 
 def _compiler() -> str:

@@ -2,13 +2,12 @@
 
 from tilewright.frontend.onnx.importer import (
     ReadModel,
-    Shapes,
     checked_constants,
-    checked_shapes,
     import_onnx,
     read_onnx,
 )
 from tilewright.frontend.onnx.load import LoadedModel, Source, load
+from tilewright.frontend.onnx.sizes import Shapes, checked_shapes
 
 __all__ = [
     "LoadedModel",

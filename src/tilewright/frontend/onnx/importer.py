@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
@@ -13,21 +13,29 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoPro
 from tilewright.frontend.onnx.functions import body_of, inline_local_functions, instantiated, versions_of
 from tilewright.frontend.onnx.load import MAX_NODES, LoadedModel, Source, load
 from tilewright.frontend.onnx.narrow import with_narrow
-from tilewright.frontend.onnx.tensors import DTYPES, NARROW, held_as, tensor_array, type_name
+from tilewright.frontend.onnx.sizes import (
+    Shapes,
+    checked_shapes,
+    declared_type,
+    input_types,
+    known_sizes,
+    matches,
+)
+from tilewright.frontend.onnx.strings import Strings, with_numbers
+from tilewright.frontend.onnx.tensors import DTYPES, NARROW, tensor_array, type_name
 from tilewright.graph import (
+    NARROW_INTEGERS,
     Array,
     Attribute,
     Counted,
-    Dim,
     Graph,
     Limits,
     Node,
     Subgraph,
     TensorType,
-    type_of,
     typed_graph,
 )
-from tilewright.ir import MAX_RANK, Index, Size, dtype_of, is_open
+from tilewright.ir import Index, dtype_of
 from tilewright.support import (
     InputError,
     ModelError,
@@ -36,16 +44,12 @@ from tilewright.support import (
     UnsupportedOperatorError,
     get_logger,
     quoted,
-    suggestion,
-    whole_number,
 )
 
 _log = get_logger(__name__)
 
 #: Attributes that name an element type by its number in the format.
 _TYPE_ATTRIBUTES: Final = frozenset({"to", "dtype", "output_dtype"})
-
-Shapes = Mapping[str, Sequence[int] | int]
 
 
 def import_onnx(
@@ -68,9 +72,9 @@ def import_onnx(
 def read_onnx(source: Source, *, limits: Limits | None = None) -> ReadModel:
     """Read a model, whatever sizes it leaves open. Raises what :func:`import_onnx` raises for files."""
     limits = limits or Limits()
-    loaded = load(source)
+    loaded, strings = with_numbers(load(source))
     weights = _weights(loaded, limits)
-    return ReadModel(loaded, weights, inline_local_functions(loaded.skeleton, loaded.label), limits)
+    return ReadModel(loaded, weights, inline_local_functions(loaded.skeleton, loaded.label), limits, strings)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,11 +85,20 @@ class ReadModel:
     weights: Mapping[str, Array]
     model: ModelProto
     limits: Limits
+    strings: Strings
 
     def inputs(self) -> dict[str, TensorType]:
         """The inputs that are given at run time, as the file declares them; open sizes are names."""
         values = (value for value in self.model.graph.input if value.name not in self.weights)
         return {value.name: declared_type(value) for value in values}
+
+    def sizes(self, shapes: Shapes, constants: Mapping[str, Array]) -> tuple[dict[str, int], list[str]]:
+        """What is said of sizes that the file names, and those of which nothing is."""
+        values = [value for value in self.model.graph.input if value.name not in self.weights]
+        known = known_sizes(values, shapes, constants)
+        others = [type_ for name, type_ in self.inputs().items() if name not in {*shapes, *constants}]
+        dims = dict.fromkeys(dim for type_ in others for dim in type_.shape if isinstance(dim, str))
+        return known, [dim for dim in dims if dim not in known]
 
     def graph(
         self,
@@ -102,7 +115,7 @@ class ReadModel:
         model, loaded, limits = self.model, self.loaded, self.limits
         fixed = checked_constants(constants)
         given = {**checked_shapes(shapes), **(open_sizes or {})}
-        inputs = _inputs(model.graph, self.weights, given, fixed, limits)
+        inputs = input_types(model.graph, self.weights, given, fixed, limits)
         reader = _Reader(versions_of(model), limits)
         nodes = reader.nodes(model.graph)
         narrow = {t.name: NARROW[t.data_type] for t in loaded.weights if t.data_type in NARROW}
@@ -111,7 +124,7 @@ class ReadModel:
             for value in model.graph.input
             if value.type.tensor_type.elem_type in NARROW
         }
-        nodes, refused = with_narrow(nodes, {**reader.narrow, **narrow})
+        nodes, refused, narrow = with_narrow(nodes, {**reader.narrow, **narrow})
         reader.refused.update(refused)
         graph = typed_graph(
             inputs,
@@ -125,27 +138,19 @@ class ReadModel:
             counted=None if open_sizes is None else Counted(said),
         )
         _check_outputs(loaded.outputs, graph)
-        return graph
-
-
-def checked_shapes(shapes: object) -> dict[str, tuple[int, ...] | int]:
-    """The shapes and sizes that a caller gives, by name. Raises InputError for what is none."""
-    given = {} if shapes is None else shapes
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise InputError("shapes= must map names to shapes", hint="shapes={'x': (1, 3, 224, 224)}")
-    return {
-        name: tuple(_size(name, size) for size in shape)
-        if isinstance(shape, Iterable) and not isinstance(shape, str)
-        else _size(name, shape)
-        for name, shape in given.items()
-    }
-
-
-def _size(name: str, given: object) -> int:
-    size = whole_number(given)
-    if size is None or size < 0:
-        raise InputError(f"shapes= gives {quoted(name)} the size {given!r}, no whole number from 0")
-    return size
+        # branches and loops make what their outputs are declared as
+        declared = {value.name: NARROW.get(value.type.tensor_type.elem_type) for value in loaded.outputs}
+        held = {name: narrow.get(name) or declared.get(name) for name in (*inputs, *graph.output_names)}
+        texts = {name: self.strings.texts for name in held if name in self.strings.values}
+        maps = {name: keys for name, keys in self.strings.maps.items() if name in graph.output_names}
+        if open_sizes is not None and (texts or maps):
+            name = next(iter({**texts, **maps}))
+            raise UnsupportedOperatorError(
+                f"{quoted(name)} holds texts or maps, which models with open sizes do not have",
+                hint="settle the sizes by shapes=",
+            )
+        narrow = {name: type_ for name, type_ in held.items() if type_}
+        return replace(graph, narrow=narrow, texts=texts, maps=maps)
 
 
 def checked_constants(constants: object) -> dict[str, Array]:
@@ -157,6 +162,8 @@ def checked_constants(constants: object) -> dict[str, Array]:
         fixed = {name: np.asarray(value) for name, value in given.items()}
     except ValueError as error:
         raise InputError(f"constants= gives what cannot be made an array: {error}") from None
+    held = {narrow.numpy: dtype_of(narrow.held).numpy for narrow in NARROW_INTEGERS.values()}
+    fixed = {name: array.astype(held.get(array.dtype, array.dtype)) for name, array in fixed.items()}
     for name, array in fixed.items():
         if array.dtype.kind not in "biuf" and array.dtype != dtype_of("bf16").numpy:
             raise InputError(f"constants= gives {quoted(str(name))} elements of {array.dtype.name}")
@@ -179,139 +186,6 @@ def _weights(loaded: LoadedModel, limits: Limits) -> dict[str, Array]:
     return weights
 
 
-def declared_type(value: ValueInfoProto) -> TensorType:
-    """The type an input or output is declared with; unknown sizes get their names, or `name[axis]`.
-
-    Raises UnsupportedOperatorError for what is no dense tensor of a known element type.
-    """
-    kind = value.type.WhichOneof("value")
-    if kind != "tensor_type":
-        found = (kind or "no type").removesuffix("_type").replace("_", " ")
-        raise UnsupportedOperatorError(f"{quoted(value.name)} is not a dense tensor but: {found}")
-    tensor = value.type.tensor_type
-    dtype = held_as(tensor.elem_type)
-    if dtype is None:
-        raise UnsupportedOperatorError(
-            f"{quoted(value.name)} has elements of {type_name(tensor.elem_type)}, "
-            "which cannot be computed with"
-        )
-    if len(tensor.shape.dim) > MAX_RANK:
-        dimensions = f"{len(tensor.shape.dim)} dimensions; a tensor has at most {MAX_RANK}"
-        raise ModelError(f"{quoted(value.name)} has {dimensions}")
-    dims: list[Dim] = []
-    for axis, dim in enumerate(tensor.shape.dim):
-        if dim.HasField("dim_value"):
-            dims.append(dim.dim_value)
-        else:
-            dims.append(dim.dim_param or f"{value.name}[{axis}]")
-    return TensorType(dtype, tuple(dims))
-
-
-def _inputs(
-    graph: GraphProto,
-    weights: Mapping[str, Array],
-    shapes: Mapping[str, tuple[int, ...] | int],
-    fixed: Mapping[str, Array],
-    limits: Limits,
-) -> dict[str, TensorType]:
-    """The types of the inputs that are given at run time. Every size is known after this."""
-    # Weights are listed as inputs by old models, and in the skeleton.
-    values = [value for value in graph.input if value.name not in weights]
-    names = [value.name for value in values]
-    sizes = {name: size for name, size in shapes.items() if isinstance(size, int | Size)}
-    dims = {dim for value in values for dim in declared_type(value).shape if isinstance(dim, str)}
-    _check_keys([name for name in shapes if name not in sizes], names, "shapes= names the input")
-    _check_keys([name for name in sizes if name not in dims], dims, "shapes= names the unknown size")
-    _check_keys(fixed, names, "constants= names the input")
-    types: dict[str, TensorType] = {}
-    unknown: list[str] = []
-    examples: dict[str, str] = {}
-    for value in values:
-        given = shapes.get(value.name)
-        whole = None if isinstance(given, int | Size) else given
-        if value.name in fixed:
-            _check_fixed(value, fixed[value.name])
-            continue
-        type_ = _settled(value, whole, sizes, unknown, examples)
-        if type_.is_static:
-            if not is_open(type_.nbytes) and type_.nbytes > limits.tensor_bytes:
-                raise ResourceError(
-                    f"the input {quoted(value.name)}, {type_}, is larger than any tensor may be"
-                )
-            types[value.name] = type_
-    if unknown:
-        raise InputError(
-            "the model leaves sizes open: " + "; ".join(unknown),
-            hint=_how_to_settle(examples),
-        )
-    return types
-
-
-def _how_to_settle(examples: Mapping[str, str]) -> str:
-    """What to write for the sizes that are open, in Python and on the command line."""
-    python = ", ".join(f"{name!r}: {example}" for name, example in examples.items())
-    options = " ".join(f"--shape {name}={example.strip('()')}" for name, example in examples.items())
-    return f"give them, for example shapes={{{python}}}, on the command line {options}"
-
-
-def _check_keys(given: Iterable[str], known: Iterable[str], what: str) -> None:
-    names = sorted(known)
-    for name in given:
-        if name not in names:
-            has = ", ".join(quoted(other) for other in names) or "none"
-            hint = suggestion(name, names)
-            raise InputError(f"{what} {quoted(name)}, which the model does not have; it has {has}", hint=hint)
-
-
-def _settled(
-    value: ValueInfoProto,
-    given: tuple[int, ...] | None,
-    sizes: Mapping[str, int],
-    unknown: list[str],
-    examples: dict[str, str],
-) -> TensorType:
-    """The input's type with unknown sizes filled in; what stays unknown is noted, with an example of each."""
-    type_ = declared_type(value)
-    has_shape = value.type.tensor_type.HasField("shape")
-    name = quoted(value.name)
-    if given is not None:
-        fits = not has_shape or (
-            len(given) == type_.rank
-            and all(
-                not isinstance(dim, int) or dim == size for dim, size in zip(type_.shape, given, strict=True)
-            )
-        )
-        if not fits:
-            raise InputError(f"the shape {list(given)} does not fit the input {name}, which is {type_}")
-        return replace(type_, shape=given)
-    if not has_shape:
-        unknown.append(f"{name}: its whole shape")
-        examples[value.name] = "(1,3,224,224)"
-        return replace(type_, shape=("?",))
-    shape = tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in type_.shape)
-    missing = [f"axis {axis} ({quoted(dim)})" for axis, dim in enumerate(shape) if isinstance(dim, str)]
-    if any(isinstance(dim, int) and dim < 0 for dim in shape):
-        raise ModelError(f"the input {name} has a negative size: {type_}")
-    if missing:
-        unknown.append(f"{name}: {', '.join(missing)}")
-        examples.update({dim: "1" for dim in shape if isinstance(dim, str)})
-    return replace(type_, shape=shape)
-
-
-def _matches(shape: Sequence[Dim], declared: Sequence[Dim]) -> bool:
-    """Whether a shape has the declared rank and the sizes that are declared as numbers."""
-    return len(shape) == len(declared) and all(
-        not isinstance(wanted, int) or wanted == size for wanted, size in zip(declared, shape, strict=True)
-    )
-
-
-def _check_fixed(value: ValueInfoProto, array: Array) -> None:
-    declared, found = declared_type(value), type_of(array)
-    any_shape = not value.type.tensor_type.HasField("shape")
-    if found.dtype != declared.dtype or not (any_shape or _matches(found.shape, declared.shape)):
-        raise InputError(f"constants= gives {found} for the input {quoted(value.name)}, which is {declared}")
-
-
 def _check_outputs(outputs: Sequence[ValueInfoProto], typed: Graph) -> None:
     """Compare what the model declares of its outputs with what they are.
 
@@ -325,7 +199,7 @@ def _check_outputs(outputs: Sequence[ValueInfoProto], typed: Graph) -> None:
         problem = f"the output {quoted(value.name)} is declared as {declared}, but is {found}"
         if declared.dtype != found.dtype:
             raise ModelError(problem)
-        if value.type.tensor_type.HasField("shape") and not _matches(found.shape, declared.shape):
+        if value.type.tensor_type.HasField("shape") and not matches(found.shape, declared.shape):
             _log.warning("%s", problem)
 
 

@@ -21,8 +21,12 @@ _MOVING: Final = frozenset(
 _CONVERSIONS: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
-def with_narrow(nodes: Sequence[Node], narrow: Mapping[str, str]) -> tuple[list[Node], dict[str, str]]:
+def with_narrow(
+    nodes: Sequence[Node], narrow: Mapping[str, str]
+) -> tuple[list[Node], dict[str, str], dict[str, str]]:
     """The nodes, those that make narrow integers with an attribute that says so; why others are refused.
+
+    Last come all narrow values, those of the nodes too.
 
     `narrow` gives the narrow values among inputs and constants, with what they hold.
     """
@@ -34,7 +38,7 @@ def with_narrow(nodes: Sequence[Node], narrow: Mapping[str, str]) -> tuple[list[
         for at, node in enumerate(nodes):
             found[at] = _typed(node, known, refused)
         if len(known) == before:
-            return [found[at] for at in range(len(nodes))], refused
+            return [found[at] for at in range(len(nodes))], refused, known
 
 
 def _typed(node: Node, known: dict[str, str], refused: dict[str, str]) -> Node:

@@ -8,8 +8,12 @@ from tilewright.graph.decompositions import (
     old_forms,
     products,
     quantised,
+    quantised_recurrent,
     recurrent,
+    scores,
     selection,
+    tables,
+    trees,
 )
 
 __all__ = [
@@ -20,6 +24,10 @@ __all__ = [
     "old_forms",
     "products",
     "quantised",
+    "quantised_recurrent",
     "recurrent",
+    "scores",
     "selection",
+    "tables",
+    "trees",
 ]

@@ -264,40 +264,6 @@ def dynamic_quantize_matmul(p: Parts, a: str, b: str, b_scale: str, b_zero: str 
     _scaled(p, total, p.add("Mul", (left_scale, b_scale)), bias)
 
 
-@decomposition("DynamicQuantizeLSTM", domain=MICROSOFT)
-def dynamic_quantize_lstm(
-    p: Parts, x: str, w: str, r: str, b: str, lengths: str, h: str, c: str, peepholes: str, *scales: str
-) -> None:
-    """An LSTM with weights of bytes, `[direction, input, gate]`, a scale each direction or each gate of it.
-
-    Inputs and states stay numbers: onnxruntime rounds them to bytes at each step, which is no part of what
-    the operator means.
-    """
-    if len(scales) != 4:
-        raise p.ctx.unsupported("weights without scales and zero points")
-    made = []
-    for value, at in ((w, 1), (r, 2)):
-        scale, zero = scales[2 * at - 2 : 2 * at]
-        weights, shape = p.shape(at), p.shape(6 + 2 * at)
-        if len(weights) != 3 or shape not in (weights[:1], (weights[0], weights[2])):
-            raise p.ctx.unsupported(
-                f"weights of the shape {list(weights)} with scales of {list(shape)}: these are one number a "
-                "direction, or one a gate"
-            )
-        directions, _, gates = weights
-        around = (directions, 1, gates if len(shape) > 1 else 1)
-        numbers = p.add("Cast", (value,), to="f32")
-        if zero:
-            numbers = p.add("Sub", (numbers, p.add("Cast", (p.reshape(zero, around),), to="f32")))
-        made.append(p.transpose(p.add("Mul", (numbers, p.reshape(scale, around))), 0, 2, 1))
-    reads = (x, *made, b, lengths, h, c, peepholes)
-    # values of its own: the layer is taken apart as well, and names what it makes by them
-    results = tuple(f"{p.prefix}{at}" if name else "" for at, name in enumerate(p.ctx.node.outputs))
-    p.several("LSTM", reads, results, attributes=p.ctx.node.attributes)
-    for at, value in enumerate(results):
-        p.give(value, at)
-
-
 @decomposition("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(
     p: Parts, a: str, b: str, a_scale: str, b_scale: str, a_zero: str = "", b_zero: str = "", bias: str = ""

@@ -11,7 +11,7 @@ node, whose program is that of one step. Sequences of different lengths keep the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -48,14 +48,29 @@ _DIRECTIONS: Final[Mapping[str, tuple[bool, ...]]] = MappingProxyType(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class OtherWeights:
+    """Weights of another form than the operators': how inputs are multiplied, and what steps read."""
+
+    product: Callable[[str, int], str]
+    """The products [rows, gates * hidden] of inputs [rows, width] in one direction."""
+    of_steps: Callable[[int], tuple[str, ...]]
+    """The recurrence weights of one direction, and what a step reads behind all else."""
+
+
 @decomposition("RNN", "GRU", "LSTM")
 def recurrent_steps(parts: Parts, *given: str) -> bool:
     """The nodes of a recurrent layer; false where it stays one node, which then says what is wrong.
 
     It stays one where there is a single step. Raises UnsupportedOperatorError for too many of them.
     """
+    return layer_steps(parts, given)
+
+
+def layer_steps(parts: Parts, given: Sequence[str], weights: OtherWeights | None = None) -> bool:
+    """The same for weights in another form; false where there are no steps, or it is not as it should be."""
     node = parts.ctx.node
-    layer = _read(parts, [*given, *[""] * 8][:8])
+    layer = _read(parts, [*given, *[""] * 8][:8], weights is not None)
     if layer is None:
         return False
     p, cell = parts.prefix, layer.cell
@@ -71,22 +86,31 @@ def recurrent_steps(parts: Parts, *given: str) -> bool:
     last: list[tuple[str, ...]] = []
     for d, back in enumerate(layer.backwards):
         at = f"{p}{d}/"
-        matrix = _slice(parts, inputs[_W], d, 0, f"{at}w")
-        turned = parts.add("Transpose", (matrix,), f"{at}w/turned", perm=(1, 0))
-        product = parts.add("MatMul", (flat, turned), f"{at}product")
+        if weights is None:
+            matrix = _slice(parts, inputs[_W], d, 0, f"{at}w")
+            turned = parts.add("Transpose", (matrix,), f"{at}w/turned", perm=(1, 0))
+            product = parts.add("MatMul", (flat, turned), f"{at}product")
+        else:
+            product = weights.product(flat, d)
         inside = ""
         if inputs[_B]:
             row = _slice(parts, inputs[_B], d, 0, f"{at}b")
             outside, inside = _biases(parts, row, hidden, rows)
             product = parts.add("Add", (product, outside), f"{at}sum")
         series = parts.reshape(product, (steps, batch, rows), f"{at}series")
-        recurrence = _slice(parts, inputs[_R], d, 0, f"{at}r")
-        own = ""
-        if _two_products(node):
-            # A product each, a tensor each: both are packed when compiling.
-            recurrence, own = parts.split(recurrence, (rows - hidden, hidden), 0)
-            own = parts.reshape(own, (1, hidden, hidden), f"{at}r/own")
-        recurrence = parts.reshape(recurrence, (1, rows - hidden if own else rows, hidden), f"{at}r/one")
+        own: tuple[str, ...] = ()
+        if weights is None:
+            recurrence = _slice(parts, inputs[_R], d, 0, f"{at}r")
+            kept = rows
+            if _two_products(node):
+                # A product each, a tensor each: both are packed when compiling.
+                kept = rows - hidden
+                recurrence, apart = parts.split(recurrence, (kept, hidden), 0)
+                own = (parts.reshape(apart, (1, hidden, hidden), f"{at}r/own"),)
+            recurrence = parts.reshape(recurrence, (1, kept, hidden), f"{at}r/one")
+        else:
+            recurrence, *own_values = weights.of_steps(d)
+            own = tuple(own_values)
         state = [
             _slice(parts, initial, d, int(layer.batch_first), f"{at}initial{s}")
             if initial
@@ -95,7 +119,7 @@ def recurrent_steps(parts: Parts, *given: str) -> bool:
         ]
         clock = parts.reshape(parts.places(steps, name=f"{d}/clock"), (steps, 1)) if inputs[_LENGTHS] else ""
         extra = inside
-        if node.op == "LSTM" and inputs[_PEEPHOLES]:
+        if cell is _CELLS["LSTM"] and inputs[_PEEPHOLES]:
             extra = _slice(parts, inputs[_PEEPHOLES], d, 0, f"{at}peepholes")
         attributes: dict[str, Attribute] = {k: node.attributes[k] for k in _KEPT if k in node.attributes}
         if layer.activations:
@@ -107,7 +131,7 @@ def recurrent_steps(parts: Parts, *given: str) -> bool:
                 values = parts.ctx.reals(f"activation_{which}", ())
                 values = values[parameters_of(before, values, which) if d else 0 :]
                 attributes[f"activation_{which}"] = values[: parameters_of(own_names, values, which)]
-        reads = (series, recurrence, *state, clock, inputs[_LENGTHS], extra, own)
+        reads = (series, recurrence, *state, clock, inputs[_LENGTHS], extra, *own)
         first = 1 if clock else 0
         repeat = Repeat(
             steps,
@@ -116,7 +140,7 @@ def recurrent_steps(parts: Parts, *given: str) -> bool:
             back,
         )
         outputs = tuple(f"{at}{s}" for s in range(first + cell.states))
-        parts.several(f"{node.op}Step", reads, outputs, OWN, attributes, repeat)
+        parts.several(f"{layer.kind}Step", reads, outputs, OWN, attributes, repeat)
         made.append(outputs[0])
         end = 0 if back else steps - 1
         last.append(tuple(_slice(parts, output, end, 0, f"{output}/last") for output in outputs[first:]))
@@ -128,6 +152,7 @@ def recurrent_steps(parts: Parts, *given: str) -> bool:
 class _Layer:
     """A recurrent layer whose inputs fit one another."""
 
+    kind: str
     cell: _Cell
     inputs: tuple[str, ...]
     backwards: tuple[bool, ...]
@@ -139,10 +164,14 @@ class _Layer:
     hidden: int
 
 
-def _read(parts: Parts, inputs: list[str]) -> _Layer | None:
-    """What is known of a layer; None for one of a single step, or which is not as it should be."""
+def _read(parts: Parts, inputs: list[str], turned: bool) -> _Layer | None:
+    """What is known of a layer; None for one of a single step, or which is not as it should be.
+
+    The weights of a `turned` one are `[direction, input, gate]`, and it may have a single step.
+    """
     node = parts.ctx.node
-    cell = _CELLS[node.op]
+    kind = node.op.removeprefix("DynamicQuantize")
+    cell = _CELLS[kind]
     types = [*parts.ctx.types, *[None] * 8]
     x, weights, recurrence, lengths = (types[at] for at in (_X, _W, _R, _LENGTHS))
     bias = types[_B]
@@ -153,27 +182,31 @@ def _read(parts: Parts, inputs: list[str]) -> _Layer | None:
         return None
     batch_first = bool(node.attributes.get("layout", 0))
     steps, batch, width = (x.sizes[1], x.sizes[0], x.sizes[2]) if batch_first else x.sizes
-    count, hidden = len(backwards), recurrence.sizes[-1]
+    count, hidden = len(backwards), recurrence.sizes[1 if turned else 2]
     rows = cell.gates * hidden
     state = (batch, count, hidden) if batch_first else (count, batch, hidden)
     states = [t for t in types[_STATES : _STATES + cell.states] if t is not None]
-    peepholes = types[_PEEPHOLES] if node.op == "LSTM" else None
+    peepholes = types[_PEEPHOLES] if kind == "LSTM" else None
+
+    def matrix(width: int) -> tuple[int, ...]:
+        return (count, width, rows) if turned else (count, rows, width)
+
     fits = (
         node.attributes.get("hidden_size", hidden) == hidden
-        and weights.sizes == (count, rows, width)
-        and recurrence.sizes == (count, rows, hidden)
+        and weights.sizes == matrix(width)
+        and recurrence.sizes == matrix(hidden)
         and (bias is None or bias.sizes == (count, 2 * rows))
         and (lengths is None or lengths.sizes == (batch,))
         and all(t.sizes == state for t in states)
         and (peepholes is None or peepholes.sizes == (count, 3 * hidden))
     )
     names = node.attributes.get("activations", ())
-    if not fits or steps < 2 or not batch or not hidden:
+    if not fits or steps < (1 if turned else 2) or not batch or not hidden:
         return None
     if not isinstance(names, tuple) or len(names) not in (0, count * cell.activations):
         return None
     activations = tuple(map(str, names))
-    return _Layer(cell, tuple(inputs), backwards, activations, batch_first, steps, batch, width, hidden)
+    return _Layer(kind, cell, tuple(inputs), backwards, activations, batch_first, steps, batch, width, hidden)
 
 
 def _biases(parts: Parts, row: str, hidden: int, rows: int) -> tuple[str, str]:

@@ -25,6 +25,7 @@ from tilewright.graph.ops import (
     sorting,
     static,
     suppression,
+    trees,
 )
 
 __all__ = [
@@ -52,4 +53,5 @@ __all__ = [
     "sorting",
     "static",
     "suppression",
+    "trees",
 ]

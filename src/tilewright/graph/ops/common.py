@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+import numpy as np
+
 from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, Place, compute
 from tilewright.graph.registry import Context
@@ -91,6 +93,11 @@ class NarrowInteger:
 
     bits: int
     held: str
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """What arrays call them."""
+        return np.dtype(f"{'u' if self.held == 'u8' else ''}int{self.bits}")
 
     @property
     def limits(self) -> tuple[int, int]:

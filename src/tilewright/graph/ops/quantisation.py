@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
 from tilewright import lang
 from tilewright.graph.operand import Ix, Operand, Place, compute
@@ -174,3 +177,68 @@ def requantised(
         return quantise(value, _parameter(zero, i, channel), zero.dtype, inner)
 
     return compute(total.shape, of, name=f"{stem(ctx)}_out")
+
+
+#: The largest of the bytes that numbers are quantised to by their range.
+MOST: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class ByteWeights:
+    """A matrix of signed bytes, `[1, depth, columns]`, for products with rows that are quantised in each run.
+
+    `factor` is the scale of each column; `sums` are the sums of columns, less their zero points; `zeros` are
+    the zero points, where there are any.
+    """
+
+    bytes: Operand
+    factor: Operand
+    sums: Operand
+    zeros: Operand | None = None
+
+
+def dynamic_product(x: Operand, weights: ByteWeights, name: str) -> Operand:
+    """`x` [rows, depth], quantised by its range as DynamicQuantizeLinear does, times bytes: numbers."""
+    rows, depth = x.shape
+    columns = weights.bytes.shape[2]
+
+    def end(of: Callable[..., Scalar], bound: Callable[..., Scalar], what: str) -> Operand:
+        n, k = lang.reduce_axis(rows, "n"), lang.reduce_axis(depth, "k")
+        found = compute((1,), lambda _: of(x[(n, k)], axis=(n, k)), name=f"{name}_{what}")
+        return compute((1,), lambda i: bound(found[(i,)], number(0, "f32")), name=f"{name}_{what}_0")
+
+    low, high = end(lang.min, lang.minimum, "low"), end(lang.max, lang.maximum, "high")
+
+    def step(i: Ix) -> Scalar:
+        reach = (high[(i,)] - low[(i,)]) / number(MOST, "f32")
+        return lang.select(reach == number(0, "f32"), number(1, "f32"), reach)
+
+    scale = compute((1,), step, name=f"{name}_scale")
+    zero = compute((1,), lambda i: lang.round(-low[(i,)] / scale[(i,)]), name=f"{name}_zero")
+    held = compute(
+        x.shape,
+        lambda n, k: quantise(x[(n, k)] / scale[(0,)], lang.cast(zero[(0,)], "u8"), "u8", "f32"),
+        name=f"{name}_bytes",
+    )
+    k = lang.reduce_axis(depth, "k")
+    total = compute(
+        (rows, columns),
+        lambda n, j: lang.sum(
+            lang.cast(held[(n, k)], "i32") * lang.cast(weights.bytes[(0, k, j)], "i32"), axis=k
+        ),
+        name=f"{name}_total",
+    )
+    spread = weights.zeros
+    if spread is not None:
+        summed = lang.reduce_axis(depth, "k")
+        row = compute(
+            (rows,), lambda n: lang.sum(lang.cast(held[(n, summed)], "i32"), axis=summed), name=f"{name}_rows"
+        )
+
+    def of(n: Ix, j: Ix) -> Scalar:
+        value = total[(n, j)] - lang.cast(zero[(0,)], "i32") * weights.sums[(j,)]
+        if spread is not None:
+            value = value - row[(n,)] * spread[(j,)]
+        return lang.cast(value, "f32") * (scale[(0,)] * weights.factor[(j,)])
+
+    return compute((rows, columns), of, name=name)

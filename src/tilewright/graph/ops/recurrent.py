@@ -14,6 +14,7 @@ from typing import Final
 from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, compute
 from tilewright.graph.ops.common import Scalar, chosen, number, stem
+from tilewright.graph.ops.quantisation import ByteWeights, dynamic_product
 from tilewright.graph.registry import OWN, Context, Kind, operator
 
 Act = Callable[[Scalar], Scalar]
@@ -74,6 +75,8 @@ class _Layer:
     """Of a single step: the products of all inputs, biases included."""
     candidate: Operand | None = None
     """Of a single step: the last gate's rows of `r` as a tensor of their own, which then lacks them."""
+    multiplied: Callable[[Operand, str], Operand] | None = None
+    """Of a single step: a state times the recurrence weights, where that is no product of numbers."""
 
     @property
     def steps(self) -> int:
@@ -99,6 +102,8 @@ class _Layer:
 
     def state_part(self, d: int, state: Operand, name: str, gates: range | None = None) -> Operand:
         """State R^T for some gates: [batch, their rows]."""
+        if self.multiplied is not None:
+            return self.multiplied(state, f"{name}_h")
         rows = gates or range(self.gates)
         k = lang.reduce_axis(self.hidden, "k")
         apart = self.candidate is not None and rows.start == self.gates - 1
@@ -409,6 +414,7 @@ def _step(
     clock: Operand | None = None,
     lengths: Operand | None = None,
     candidate: Operand | None = None,
+    multiplied: Callable[[Operand, str], Operand] | None = None,
 ) -> list[Operand]:
     """One step: products [batch, gates * hidden] of inputs, weights [1, gates * hidden, hidden].
 
@@ -417,10 +423,8 @@ def _step(
     With lengths, sequences that are shorter than the step that `clock` tells keep their state, and the first
     output is that of the step: the new state, or zero where there is none.
     """
-    hidden = r.shape[2]
-    layer = _Layer(
-        ctx, products, r, r, b, None, hidden, gates, True, ctx.real("clip", 0.0), products, candidate
-    )
+    hidden, clip = state[0].shape[1], ctx.real("clip", 0.0)
+    layer = _Layer(ctx, products, r, r, b, None, hidden, gates, True, clip, products, candidate, multiplied)
     made = step(layer, 0, 0, state, _activations(ctx, 1, defaults)[0])
     if clock is None or lengths is None:
         return list(made)
@@ -483,9 +487,35 @@ def lstm_of_one_step(
     clock: Operand | None = None,
     lengths: Operand | None = None,
     peepholes: Operand | None = None,
+    factor: Operand | None = None,
+    sums: Operand | None = None,
+    zeros: Operand | None = None,
 ) -> list[Operand]:
-    """The next state and cell of long short-term memory; peepholes [3 * hidden]."""
+    """The next state and cell of long short-term memory; peepholes [3 * hidden].
+
+    With `factor` and what follows the recurrence weights are those of `ByteWeights`.
+    """
     given = peepholes
     row = None if given is None else compute((1, *given.shape), lambda _, j: given[(j,)], name="peepholes")
+    multiplied = None
+    if factor is not None and sums is not None:
+        weights = ByteWeights(r, factor, sums, zeros)
+
+        def multiplied(state: Operand, name: str) -> Operand:
+            return dynamic_product(_until_end(state, clock, lengths, name), weights, name)
+
     defaults = ["sigmoid", "tanh", "tanh"]
-    return _step(ctx, 4, products, r, (h, c), _lstm_step(row), defaults, None, clock, lengths)
+    step = _lstm_step(row)
+    return _step(ctx, 4, products, r, (h, c), step, defaults, None, clock, lengths, multiplied=multiplied)
+
+
+def _until_end(state: Operand, clock: Operand | None, lengths: Operand | None, name: str) -> Operand:
+    """A state without the rows whose sequences ended before the last step: they do not count in its range."""
+    if clock is None or lengths is None:
+        return state
+
+    def of(n: Ix, k: Ix) -> Scalar:
+        counts = lang.cast(lengths[(n,)], "i64") >= clock[(0,)]
+        return lang.select(counts, state[(n, k)], number(0, state.dtype))
+
+    return compute(state.shape, of, name=f"{name}_counted")

@@ -1,0 +1,103 @@
+"""Random models are computed as another engine computes them: different seeds, every one a model of its own.
+
+``pytest tests/fuzz`` takes seconds, ``pytest tests/fuzz --all`` ten minutes a file. The first seed is that of
+``--hypothesis-seed``, which every run states; a failure names its own. `python -m fuzz.test_random_graphs
+FIRST COUNT`, from `tests`, runs as many as one wants, and prints the seeds that fail.
+"""
+
+import sys
+import time
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import tilewright
+from fuzz.node_sizes import by_reference
+from fuzz.random_graphs import random_model
+from tilewright.support import InternalError, TilewrightError
+
+SECONDS, SECONDS_OF_ALL = 15, 600
+#: Seeds on whose models two other engines differed: a slice backwards from before the beginning, nothing.
+FOUND = (1627, 5162)
+
+
+def by_another(model, feeds):
+    """What onnxruntime gives; None where it cannot, too."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        return onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, feeds)
+    except Exception:  # noqa: BLE001  # of any kind: the other judge is asked
+        return by_reference(model, feeds)
+
+
+def by_both(model, feeds):
+    """What the two engines agree on: of nothing at all one says a mean is 0, and one slices as numpy does."""
+    first, second = by_another(model, feeds), by_reference(model, feeds)
+    if (
+        first is None
+        or second is None
+        or any(np.shape(a) != np.shape(b) for a, b in zip(first, second, strict=True))
+    ):
+        return None
+    return second
+
+
+def run(seed):
+    """Compare a model of this seed; whether there was something to compare. Raises AssertionError."""
+    model, feeds = random_model(seed, by_both)
+    if not model.graph.node:
+        return False
+    wanted = by_another(model, feeds)
+    try:
+        results = tilewright.compile(model, threads=1).run(None, feeds)
+    except InternalError as error:
+        raise AssertionError(f"seed {seed}: {error!r}") from error
+    except TilewrightError as error:
+        assert wanted is None, f"seed {seed} is refused, and another engine runs it: {error}"
+        return False
+    except Exception as error:
+        raise AssertionError(f"seed {seed}: {error!r}") from error
+    if wanted is None:
+        return False
+    for value, got, want in zip(model.graph.output, results, wanted, strict=True):
+        where = f"seed {seed}, {value.name}"
+        assert (got.dtype, got.shape) == (want.dtype, want.shape), where
+        if want.dtype.kind != "f":
+            assert np.array_equal(got, want), where
+            continue
+        size = max(float(np.abs(want[np.isfinite(want)]).max(initial=0)), 1.0)
+        close = np.isclose(got, want, 1e-4, 1e-5 * size, equal_nan=True)
+        assert close.all(), f"{where}: {got[~close][:3]} instead of {want[~close][:3]}"
+    return True
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found(seed):
+    assert run(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_random_models(request):
+    first = int(request.config.option.hypothesis_seed) % (1 << 30)
+    end = time.monotonic() + (SECONDS_OF_ALL if request.config.getoption("--all") else SECONDS)
+    seed, ran = first, 0
+    while time.monotonic() < end:
+        ran += run(seed)
+        seed += 1
+    assert ran > (seed - first) // 4
+
+
+if __name__ == "__main__":
+    start, count = int(sys.argv[1]), int(sys.argv[2])
+    bad = compared = 0
+    for each in range(start, start + count):
+        try:
+            compared += run(each)
+        except AssertionError as failure:
+            bad += 1
+            print(str(failure).splitlines()[0][:300], flush=True)
+    print(f"seeds {start} to {start + count - 1}: {compared} compared, {bad} failed")

@@ -1,0 +1,108 @@
+"""Integers of 4 and 2 bits as inputs and outputs of models: arrays of their own types, held in bytes."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import tilewright as tw
+from tilewright.support import InputError
+
+X = np.array([[-9, -8, -1.5, 0], [1.5, 3, 7, 15]], np.float32)
+KINDS = ("INT4", "UINT4", "INT2", "UINT2")
+
+
+def _model(kind, nodes, inputs=(("x", TensorProto.FLOAT),)):
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, type_, (2, 4)) for name, type_ in inputs],
+        [helper.make_tensor_value_info("y", getattr(TensorProto, kind), (2, 4))],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=12)
+
+
+def _cast(kind):
+    return _model(kind, [helper.make_node("Cast", ["x"], ["y"], to=getattr(TensorProto, kind))])
+
+
+def _right(kind):
+    narrow = np.dtype(getattr(ml_dtypes, kind.lower()))
+    return X.astype(np.int64).astype(narrow)
+
+
+def _same(got, kind):
+    assert got.dtype == _right(kind).dtype
+    np.testing.assert_array_equal(got.astype(np.int32), _right(kind).astype(np.int32))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_have_the_type_that_the_model_says(kind, tmp_path):
+    model = tw.compile(_cast(kind), threads=1)
+    assert model.outputs[0].dtype == _right(kind).dtype
+    _same(model.run(None, {"x": X})[0], kind)
+    _same(model.run(["y"], {"x": X})[0], kind)
+    _same(model.bind({"x": X}).run()[0], kind)
+    out = np.zeros((2, 4), _right(kind).dtype)
+    _same(model.run(None, {"x": X}, out=[out])[0], kind)
+    _same(out, kind)
+    model.save(tmp_path / "m.tw")
+    _same(tw.load(tmp_path / "m.tw").run(None, {"x": X})[0], kind)
+
+
+def test_results_of_branches_and_constants_have_it_too():
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node("Cast", [value], ["b"], to=TensorProto.INT4)],
+            name,
+            [],
+            [helper.make_tensor_value_info("b", TensorProto.INT4, (2, 4))],
+        )
+        for name, value in (("then_branch", "x"), ("else_branch", "n"))
+    }
+    model = _model(
+        "INT4", [helper.make_node("Neg", ["x"], ["n"]), helper.make_node("If", ["c"], ["y"], **branches)]
+    )
+    model.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, ()))
+    compiled = tw.compile(model, threads=1, constants={"c": np.array(True)})
+    _same(compiled.run(None, {"x": X})[0], "INT4")
+    _same(tw.compile(_cast("INT4"), threads=1, constants={"x": X}).run(None, {})[0], "INT4")
+
+
+def _bytes_of(kind):
+    return np.int8 if kind.startswith("I") else np.uint8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_inputs_are_arrays_of_the_type_or_of_bytes(kind, tmp_path):
+    nodes = [helper.make_node("Transpose", ["q"], ["t"]), helper.make_node("Transpose", ["t"], ["y"])]
+    model = tw.compile(_model(kind, nodes, [("q", getattr(TensorProto, kind))]), threads=1)
+    model.save(tmp_path / "m.tw")
+    for run in (model, tw.load(tmp_path / "m.tw")):
+        for given in (_right(kind), np.asfortranarray(_right(kind)), _right(kind).astype(_bytes_of(kind))):
+            _same(run.run(None, {"q": given})[0], kind)
+    assert model.sample_feeds()["q"].dtype == _right(kind).dtype
+    with pytest.raises(InputError, match="got elements of float32"):
+        model.run(None, {"q": X})
+
+
+def test_saved_models_give_bf16(tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.BFLOAT16)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 4))],
+        [helper.make_tensor_value_info("y", TensorProto.BFLOAT16, (2, 4))],
+    )
+    model = tw.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    model.save(tmp_path / "m.tw")
+    for run in (model, tw.load(tmp_path / "m.tw")):
+        (y,) = run.run(None, {"x": X})
+        assert y.dtype == ml_dtypes.bfloat16
+        np.testing.assert_array_equal(y.astype(np.float32), X)
+
+
+def test_inputs_may_be_fixed_when_compiling():
+    nodes = [helper.make_node("Transpose", ["q"], ["t"]), helper.make_node("Transpose", ["t"], ["y"])]
+    model = _model("INT4", nodes, [("q", TensorProto.INT4)])
+    for given in (_right("INT4"), _right("INT4").astype(np.int8)):
+        _same(tw.compile(model, threads=1, constants={"q": given}).run(None, {})[0], "INT4")
