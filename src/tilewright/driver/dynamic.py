@@ -7,17 +7,15 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from tilewright.build import Array
-from tilewright.driver.assemble import make_steps
-from tilewright.driver.graph_plan import constants_of, without_packed
+from tilewright.driver.compiler import Clock, OnCpu, compiled_graph
 from tilewright.driver.model import CompiledModel
-from tilewright.driver.open_plan import Compiler, PlannedRange, plan_sizes
+from tilewright.driver.open_plan import PlannedRange, plan_sizes
 from tilewright.driver.open_sizes import OpenSizes, declared
 from tilewright.driver.profile import Profile
 from tilewright.driver.progress import Progress, no_progress
@@ -60,7 +58,7 @@ class DynamicModel(HoldsCode):
         sizes: OpenSizes,
         shapes: Shapes,
         constants: Mapping[str, Array],
-        compiler: Compiler,
+        compiler: OnCpu,
         progress: Progress = no_progress,
     ) -> None:
         start = time.perf_counter()
@@ -88,7 +86,7 @@ class DynamicModel(HoldsCode):
         self._reader = SizeReader(self._open, self.sizes)
         self.target = compiler.target
         """The machine that the model was compiled for."""
-        self.threads = compiler.options.threads
+        self.threads = compiler.threads
         """Threads that a run uses."""
         self.name = model.model.graph.name
         """The model's name, as it says itself."""
@@ -273,25 +271,10 @@ class DynamicModel(HoldsCode):
 
     def _compiled(self, sizes: Mapping[str, int], given: Mapping[str, Array]) -> CompiledModel:
         """The model compiled for one size alone, and for what is ``given``."""
-        start = time.perf_counter()
-        compiler = self._compiler
         shapes = {**self._shapes, **self._fixed(sizes)}
         shapes = {name: shape for name, shape in shapes.items() if name not in given}
-        made = compiler.units(self._model.graph(shapes, {**self._constants, **given}))
-        graph, views = made.partition.graph, made.partition.views
-        kernels = compiler.kernels(made.units, constants_of(graph, views))
-        steps = make_steps(graph, made.units, kernels, views, self.threads)
-        steps = replace(steps, graph=without_packed(graph))
-        return CompiledModel(
-            steps,
-            compiler.assemble(steps, graph.outputs),
-            target=compiler.target,
-            threads=self.threads,
-            assemble=compiler.assemble,
-            compile_seconds={"total": time.perf_counter() - start},
-            precision=compiler.precision,
-            graph_plan=made.plan,
-        )
+        graph = self._model.graph(shapes, {**self._constants, **given})
+        return compiled_graph(graph, self._compiler, Clock())
 
     def _fixed(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """The whole shape of each input at some sizes."""

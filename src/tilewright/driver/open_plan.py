@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-from tilewright.build import Array, UnitKernel
-from tilewright.driver.assemble import Assembled, Packs, Steps, assemble, make_steps
-from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
-from tilewright.driver.kernels import KernelOptions, build_kernels
+from tilewright.build import Array
+from tilewright.driver.assemble import Packs, Steps
+from tilewright.driver.compiler import Clock, OnCpu, compiled_steps
+from tilewright.driver.graph_plan import GraphUnits
 from tilewright.driver.open_assembly import assemble_open
 from tilewright.driver.open_sizes import OpenSizes
 from tilewright.driver.open_stages import stages_of
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.size_program import SizeNumbers
-from tilewright.driver.units import Precision, Unit
 from tilewright.frontend import ReadModel, Shapes
 from tilewright.graph import MOST_COUNTED, Control, Graph, Node
 from tilewright.ir import (
@@ -29,7 +28,6 @@ from tilewright.ir import (
     dtype_of,
     index_of,
 )
-from tilewright.plan import GraphPlan
 from tilewright.runtime import (
     BranchStep,
     Count,
@@ -39,46 +37,13 @@ from tilewright.runtime import (
     Ranges,
     Relation,
     StagedPlan,
-    ThreadPool,
 )
-from tilewright.support import ModelError, Settings, get_logger, quoted
-from tilewright.target import CpuTarget
+from tilewright.support import ModelError, get_logger, quoted
 
 _log = get_logger(__name__)
 
 #: Parts of the range of sizes that have a plan each, at most.
 MOST_PLANS: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Compiler:
-    """What decides how a model is compiled, whatever its sizes."""
-
-    target: CpuTarget
-    options: KernelOptions
-    precision: Precision
-    settings: Settings
-    pool: ThreadPool
-    memory: int
-    checks: bool
-
-    def units(self, graph: Graph, plan: GraphPlan | None = None) -> GraphUnits:
-        """The units of a graph."""
-        options = self.options
-        return graph_units(graph, self.target, options.threads, self.precision, options.accuracy, plan)
-
-    def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
-        """The plan of a run that computes values."""
-        return assemble(steps, self.pool, self.memory, wanted, checks=self.checks)
-
-    def kernels(
-        self,
-        units: Sequence[Unit],
-        known: Callable[[str], Array | None],
-        progress: Progress = no_progress,
-    ) -> tuple[UnitKernel, ...]:
-        """The kernel of each unit."""
-        return build_kernels(units, self.target, self.options, known, self.settings, progress)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +69,7 @@ def plan_sizes(
     sizes: OpenSizes,
     shapes: Shapes,
     constants: Mapping[str, Array],
-    compiler: Compiler,
+    compiler: OnCpu,
     progress: Progress = no_progress,
 ) -> list[PlannedRange]:
     """A plan for all sizes, or one each for parts of their range, the smaller sizes first.
@@ -155,7 +120,7 @@ def _imported(
 
 
 def _planned(
-    sizes: OpenSizes, graph: Graph, compiler: Compiler, packs: Packs, progress: Progress
+    sizes: OpenSizes, graph: Graph, compiler: OnCpu, packs: Packs, progress: Progress
 ) -> PlannedRange:
     ranges = tuple((known.least, known.largest) for known in sizes.ranges.values())
     maker = _Maker(sizes, compiler, packs, progress)
@@ -171,7 +136,7 @@ class _Maker:
     """Makes the plans of a graph's stages, and of the graphs that these run."""
 
     sizes: OpenSizes
-    compiler: Compiler
+    compiler: OnCpu
     packs: Packs
     progress: Progress
     made: list[PlannedStage] = field(default_factory=list)
@@ -216,11 +181,7 @@ class _Maker:
         for array in graph.constants.values():
             self.packs.keep(array)
         compiler = self.compiler
-        made = compiler.units(graph)
-        graph, views = made.partition.graph, made.partition.views
-        kernels = compiler.kernels(made.units, constants_of(graph, views), self.progress)
-        steps = make_steps(graph, made.units, kernels, views, compiler.options.threads, self.packs)
-        steps = replace(steps, graph=without_packed(graph))
+        steps, made = compiled_steps(graph, compiler, Clock(), self.progress, self.packs)
         numbers = SizeNumbers(symbols)
         relations = [] if sizes is None else [*_relations(sizes, numbers)]
         plan = assemble_open(steps, compiler.pool, numbers, relations, checks=compiler.checks)
