@@ -29,13 +29,15 @@ from tilewright.ir import (
     index_of,
 )
 from tilewright.runtime import (
-    BranchStep,
+    Branch,
     Count,
-    LoopStep,
+    Course,
+    Loop,
     OpenPlan,
-    PlanStage,
+    OpenTensor,
     Ranges,
     Relation,
+    RunStage,
     StagedPlan,
 )
 from tilewright.support import ModelError, get_logger, quoted
@@ -57,11 +59,12 @@ class PlannedStage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedRange:
-    """The plan of a range of sizes, and what its stages were made of: one, where no data says a size."""
+    """The plan of a range of sizes, and what each of its plans was made of."""
 
     ranges: Ranges
-    plan: OpenPlan | StagedPlan
+    plan: StagedPlan
     stages: tuple[PlannedStage, ...]
+    outputs: tuple[OpenTensor, ...]
 
 
 def plan_sizes(
@@ -124,11 +127,14 @@ def _planned(
 ) -> PlannedRange:
     ranges = tuple((known.least, known.largest) for known in sizes.ranges.values())
     maker = _Maker(sizes, compiler, packs, progress)
-    if not graph.counts and not graph.controls:
-        stage = maker.stage(graph, sizes.symbols, sizes)
-        return PlannedRange(ranges, stage.plan, (stage,))
-    plan = maker.staged(graph, sizes.symbols, sizes)
-    return PlannedRange(ranges, plan, tuple(maker.made))
+    course = maker.course(graph, sizes.symbols, sizes)
+    plan = StagedPlan(course, [stage.plan for stage in maker.made])
+    named = zip(graph.output_names, graph.outputs[: graph.returned], strict=False)
+    outputs = tuple(
+        OpenTensor(name, dtype_of((kind := graph.types[v]).dtype).numpy, tuple(map(sizes.told, kind.sizes)))
+        for name, v in named
+    )
+    return PlannedRange(ranges, plan, tuple(maker.made), outputs)
 
 
 @dataclass(slots=True, eq=False)
@@ -141,43 +147,45 @@ class _Maker:
     progress: Progress
     made: list[PlannedStage] = field(default_factory=list)
 
-    def staged(self, graph: Graph, symbols: Mapping[str, int], sizes: OpenSizes | None = None) -> StagedPlan:
-        """The plan of a graph whose sizes, and course, data decides; its own symbols come behind others."""
+    def course(self, graph: Graph, symbols: Mapping[str, int], sizes: OpenSizes | None = None) -> Course:
+        """The course of a graph whose sizes, and course, data may decide; its symbols come behind others."""
         stages = stages_of(graph)
         symbols = {**symbols, **{symbol: 1 for stage in stages for symbol in stage.counts}}
         places = {symbol: n for n, symbol in enumerate(symbols)}
-        made: list[PlanStage] = []
+        made: list[RunStage] = []
         for at, stage in enumerate(stages):
             counts = tuple(
                 Count(*graph.counts[s], places[s], *_said(graph, self.sizes, s)) for s in stage.counts
             )
-            part = self.stage(stage.graph, symbols, None if at else sizes)
+            plan = self.stage(stage.graph, symbols, None if at else sizes)
             runs = tuple(self._control(node, graph, symbols) for node in stage.controls)
-            made.append(PlanStage(counts, part.plan, runs))
+            made.append(RunStage(counts, plan, runs))
         outputs = graph.outputs[: graph.returned]
         constants = {value: graph.constants[value] for value in outputs if value in graph.constants}
         results = tuple(zip(graph.output_names, outputs, strict=False))
-        return StagedPlan(made, len(symbols), results, constants)
+        return Course(tuple(made), len(symbols), results, constants)
 
-    def _control(self, node: Node, graph: Graph, symbols: Mapping[str, int]) -> BranchStep | LoopStep:
+    def _control(self, node: Node, graph: Graph, symbols: Mapping[str, int]) -> Branch | Loop:
         control = graph.controls[node.used_outputs[0]]
         assert isinstance(control, Control)
-        plans = [self.staged(each, symbols) for each in control.graphs]
+        courses = tuple(self.course(each, symbols) for each in control.graphs)
         given = str(node.attributes["inputs"]).split(",")
         rest = iter(node.inputs)
         inputs = [next(rest) if present == "1" else "" for present in given]
         known = {v: graph.constants[v] for v in node.inputs if v in graph.constants}
-        if len(plans) == 2:
-            return BranchStep(inputs[0], (plans[0], plans[1]), node.inputs, node.outputs, known)
-        infos = tuple(
-            (dtype_of(graph.types[v].dtype).numpy, graph.types[v].rank) if v else None for v in node.outputs
+        if not control.takes:
+            return Branch(inputs[0], courses, node.inputs, node.outputs, known)
+        kinds = tuple(
+            (dtype_of(graph.types[v].dtype).numpy.name, graph.types[v].rank) if v else None
+            for v in node.outputs
         )
-        return LoopStep(
-            plans[0], tuple(inputs), control.takes, control.carried, node.inputs, node.outputs, infos, known
+        inputs += [""] * (2 - len(inputs))
+        return Loop(
+            courses, tuple(inputs), control.takes, control.carried, node.inputs, node.outputs, kinds, known
         )
 
-    def stage(self, graph: Graph, symbols: Mapping[str, int], sizes: OpenSizes | None) -> PlannedStage:
-        """The plan of a graph for all sizes; relations between ``sizes`` are checked by it."""
+    def stage(self, graph: Graph, symbols: Mapping[str, int], sizes: OpenSizes | None) -> int:
+        """The number of the plan of a graph for all sizes; relations between ``sizes`` are checked by it."""
         for array in graph.constants.values():
             self.packs.keep(array)
         compiler = self.compiler
@@ -186,7 +194,7 @@ class _Maker:
         relations = [] if sizes is None else [*_relations(sizes, numbers)]
         plan = assemble_open(steps, compiler.pool, numbers, relations, checks=compiler.checks)
         self.made.append(PlannedStage(plan, steps, made))
-        return self.made[-1]
+        return len(self.made) - 1
 
 
 def _said(graph: Graph, sizes: OpenSizes, symbol: str) -> tuple[int, int]:

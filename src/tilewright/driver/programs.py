@@ -21,7 +21,6 @@ from tilewright.driver.model import CompiledModel, Text, kernel_texts
 from tilewright.driver.open_assembly import assemble_open
 from tilewright.driver.profile import Profile
 from tilewright.driver.progress import Progress
-from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Described, Library, Weights, range_manifest, save_model
 from tilewright.driver.size_program import SizeNumbers
 from tilewright.driver.units import Unit
@@ -45,7 +44,9 @@ from tilewright.runtime import (
     OpenManifest,
     OpenTensor,
     SizeRange,
+    StagedPlan,
     ThreadPool,
+    one_plan,
 )
 from tilewright.schedule import Schedule
 from tilewright.support import InputError, Settings, known_names, quoted
@@ -126,12 +127,18 @@ class _Compiled:
         )
         numbers = SizeNumbers({p.name: 1 for p in program.params})
         steps = self.steps(None)
-        plan = assemble_open(steps, self.pool, numbers, (), checks=True)
-        said = Described(program.name, self.kernel.target, (), (), index_bounds(steps.graph))
+        whole = assemble_open(steps, self.pool, numbers, (), checks=True)
+        plan = StagedPlan(one_plan(len(sizes), [tensor.name for tensor in whole.outputs]), [whole])
+        said = Described(program.name, self.kernel.target, (), (), {})
         library, weights = Library(), Weights()
         ranges = tuple((known.least, known.largest) for known in sizes.values())
-        manifest = range_manifest(ranges, plan, steps.kernels, said, library, weights)
-        return OpenManifest(sizes, inputs, (manifest,), ()), library, weights
+        made_of = [(steps.graph, steps.kernels)]
+        manifest = range_manifest(ranges, plan, made_of, said, library, weights)
+        outputs = tuple(
+            OpenTensor(b.name, b.dtype.numpy, tuple(_open_dim(b, e) for e in b.physical_shape))
+            for b in program.outputs
+        )
+        return OpenManifest(sizes, inputs, outputs, (manifest,)), library, weights
 
 
 class CompiledProgram(HoldsCode):

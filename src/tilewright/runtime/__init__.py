@@ -2,6 +2,7 @@
 
 from tilewright.runtime.bound import BoundModel, bound_feeds
 from tilewright.runtime.container import Piece, write_container
+from tilewright.runtime.course import Branch, Control, Count, Course, Loop, RunStage, one_plan
 from tilewright.runtime.device_code import DeviceCode, SavedKernel
 from tilewright.runtime.executor import (
     Amount,
@@ -34,7 +35,8 @@ from tilewright.runtime.native import (
     OUTPUT,
     now_ns,
 )
-from tilewright.runtime.open_manifest import OpenManifest, RangeManifest
+from tilewright.runtime.open_manifest import OpenManifest, PartManifest, RangeManifest
+from tilewright.runtime.open_model import OpenModel, Prepared
 from tilewright.runtime.open_plan import OpenPlan, Relation, SizedTensor
 from tilewright.runtime.open_sizes import (
     AffineDim,
@@ -50,7 +52,7 @@ from tilewright.runtime.results import Results
 from tilewright.runtime.saved import SavedModel
 from tilewright.runtime.saved_open import SavedDynamicModel
 from tilewright.runtime.size_program import SIZE_OPS, SizeProgram
-from tilewright.runtime.staged import BranchStep, Count, CountError, LoopStep, PlanStage, StagedPlan
+from tilewright.runtime.staged import StagedPlan
 from tilewright.runtime.tensors import (
     HoldsCode,
     TensorInfo,
@@ -97,11 +99,16 @@ __all__ = [
     "SIZE_OPS",
     "SizeProgram",
     "Results",
-    "BranchStep",
+    "Branch",
+    "Control",
     "Count",
-    "CountError",
-    "LoopStep",
-    "PlanStage",
+    "Course",
+    "Loop",
+    "RunStage",
+    "one_plan",
+    "OpenModel",
+    "PartManifest",
+    "Prepared",
     "StagedPlan",
     "OpenManifest",
     "OpenTensor",

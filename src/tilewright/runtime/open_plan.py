@@ -145,10 +145,14 @@ class OpenPlan:
         made = self._run(known, arrays, {})
         return self.plan.measure(arrays, made, known.values, repeats=repeats)
 
-    def run_bytes(self, sizes: tuple[int, ...]) -> int:
-        """Bytes of intermediate memory of one run at some sizes."""
-        slots = self.plan.contents.slots
-        return self.plan.run_bytes + sum(amount_in(n, self._at(sizes).values) for n in slots)
+    def reserve(self, sizes: tuple[int, ...]) -> int:
+        """Have the memory that a run at these sizes works on; returns its bytes.
+
+        Raises ResourceError where there is none.
+        """
+        known = self._at(sizes)
+        self.plan.reserve(known.values)
+        return self.plan.run_bytes + sum(amount_in(n, known.values) for n in self.plan.contents.slots)
 
     def _run(self, known: _Known, arrays: list[Array], into: Mapping[int, Array]) -> list[Array]:
         made = self._empty(known, into)

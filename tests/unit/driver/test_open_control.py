@@ -177,3 +177,26 @@ def test_steps_whose_results_do_not_stack_are_named():
     assert made.run(None, {"steps": np.array(1)})[0].shape == (1, 0)
     with pytest.raises(InputError, match="the steps of a loop collect 'rows' in unlike shapes"):
         made.run(None, {"steps": np.array(3)})
+
+
+def test_results_are_arrays_of_their_own():
+    """Also where a loop makes no step, and a branch gives back what it was given."""
+    body = graph(
+        [node("Add", ["v", "v"], ["w"]), node("Identity", ["go"], ["on"])],
+        [("i", INT, ()), ("go", BOOL, ()), ("v", FLOAT, None)],
+        [("on", BOOL, ()), ("w", FLOAT, None)],
+    )
+    nodes = [node("Loop", ["steps", "", "x"], ["y"], body=body), node("Identity", ["y"], ["z"])]
+    inputs = [onnx_models.tensor("steps", (), INT), onnx_models.tensor("x", ("n",))]
+    source = onnx_models.model(nodes, inputs, [info(name, FLOAT, None) for name in "yz"])
+    made = tilewright.compile(source, threads=1, dynamic={})
+    x = np.ones(3, np.float32)
+    y, z = made(np.array(0), x)
+    y += 1
+    np.testing.assert_array_equal([x, z], np.ones((2, 3)))
+    np.testing.assert_array_equal(made(np.array(2), x), np.full((2, 3), 4))
+    into = [np.empty(3, np.float32), np.empty(3, np.float32)]
+    assert made(np.array(1), x, out=into)[0] is into[0]
+    np.testing.assert_array_equal(into, np.full((2, 3), 2))
+    with pytest.raises(InputError, match=r"the input 'steps': int64.* got elements of float"):
+        made(np.array(1.5), x)

@@ -342,6 +342,21 @@ static int32_t run_steps(const tw_plan *plan, session *s, int64_t *nanoseconds, 
     return 0;
 }
 
+static void touch_pages(void *closure, int64_t begin, int64_t end, void *scratch) {
+    (void)scratch;
+    for (int64_t page = begin; page < end; page++) ((volatile char *)closure)[page * OWN_PAGE] = 0;
+}
+
+int32_t tw_plan_reserve(tw_plan *plan, const int64_t *params) {
+    session *s = session_take(plan);
+    if (!s) return TW_NO_MEMORY;
+    int32_t code = plan->grows ? bind_arena(&plan->d, s, params) : 0;
+    if (code == 0 && s->grown)
+        s->run.context.parallel_for(&s->run.context, touch_pages, s->grown, (s->grown_bytes + OWN_PAGE - 1) / OWN_PAGE);
+    session_give_back(plan, s);
+    return code;
+}
+
 int32_t tw_plan_run(tw_plan *plan, void *const *inputs, void *const *outputs, const int64_t *params, int64_t repeats,
                     int64_t *nanoseconds, tw_failure *failure) {
     const tw_plan_description *d = &plan->d;
