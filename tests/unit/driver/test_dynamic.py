@@ -118,7 +118,7 @@ def test_no_size_is_compiled_or_kept_for_good(encoding):
         for batch in (1, 4, 9):
             assert encoding(ids(batch, length))[0].shape == (batch, length, 8)
     assert encoding.compilations == 0
-    assert len(planned.plan._known) <= SIZES_KEPT
+    assert len(planned.plan.plans[0]._known) <= SIZES_KEPT
     assert all(kernel.program.params for kernel in planned.stages[0].steps.kernels)
 
 
@@ -214,6 +214,21 @@ def test_sizes_by_name(encoding):
         encoding.at(batch=2, sequence=4)
 
 
+def test_memory_of_sizes_may_be_there_before_they_run(encoding):
+    before = encoding.compilations
+    small, large = (
+        encoding.prepare({"batch": 1, "seq": 1}),
+        encoding.prepare({"batch": 1, "seq": 1}, {"batch": 3, "seq": 40}),
+    )
+    assert 0 < small.nbytes < large.nbytes and large.seconds > 0
+    assert (large.compiled, encoding.compilations) == (0, before)
+    assert encoding.prepare().nbytes == 0
+    with pytest.raises(InputError, match="the size 'seq' is missing"):
+        encoding.prepare({"batch": 1})
+    encoding.trim()
+    assert encoding(ids(2, 3))[0].shape == (2, 3, 8)
+
+
 def test_names_of_the_file_are_open_without_being_named():
     model = tilewright.compile(encoder(), threads=1, dynamic={})
     assert model.sizes == {"batch": UNSAID, "seq": UNSAID}
@@ -246,7 +261,7 @@ def test_a_strategy_plans_symbolic_kernels_at_a_typical_size():
 
 def test_one_size_settled_another_open():
     model = tilewright.compile(encoder(), threads=1, shapes={"batch": 2}, dynamic={"seq": (4, 40)})
-    assert list(model.sizes) == ["seq"] and model.inputs["ids"].shape == (2, "seq")
+    assert list(model.sizes) == ["seq"] and model.inputs[0].shape == (2, "seq")
     assert model(ids(2, 9))[0].shape == (2, 9, 8)
 
 

@@ -11,6 +11,7 @@ from tests.saved_models import rewrite
 from tests.unit.driver.test_dynamic import decode, decoder_step, encoder, ids
 from tests.unit.driver.test_open_control import branches, decoding, growing, halving
 from tests.unit.driver.test_open_counts import masked
+from tests.unit.driver.test_open_operators import model_of
 
 import tilewright
 from tilewright.devices import load_fixed
@@ -325,6 +326,52 @@ def mutated_courses(manifest, rng):
     for each in manifest["ranges"]:
         mutated(each["course"], rng)
     return manifest
+
+
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory):
+    path = tmp_path_factory.mktemp("recurrent") / "it.tw"
+    model = tilewright.compile(model_of("recurrence"), threads=1, dynamic={"n": (1, 40)})
+    model.save(path)
+    return model, path
+
+
+def test_loops_over_time_are_in_the_file(recurrent):
+    made, path = recurrent
+    model = tilewright.load(path)
+    for n in (1, 2, 19, 40):
+        feeds = made.sample_feeds(n, **dict.fromkeys(made.sizes, n))
+        for got, want in zip(model.run(None, feeds), made.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def moving(**entries):
+    """A repeated step of the recurrence, changed, and where its first moving place is."""
+
+    def change(m):
+        steps = [
+            step for each in m["ranges"] for part in each["parts"] for step in part["plan"]["plan"]["steps"]
+        ]
+        step = next(step for step in steps if "repeat" in step)
+        place = next(ref for ref in step["buffers"] if len(ref) == 6)
+        step.update({name: value for name, value in entries.items() if name == "repeat"})
+        place[4] = entries.get("advance", place[4])
+        place[5] = entries.get("first", place[5])
+        return m
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [{"repeat": 999}, {"advance": 1 << 20}, {"advance": -4096}, {"first": 99}, {"repeat": [1 << 20]}],
+)
+def test_loops_over_time_that_leave_their_arrays_are_refused(recurrent, tmp_path, entries):
+    path = tmp_path / "changed.tw"
+    path.write_bytes(recurrent[1].read_bytes())
+    rewrite(path, moving(**entries))
+    with pytest.raises(ArtefactError, match=r"malformed: (a place of .*which moves on|params)"):
+        tilewright.load(path).run(None, recurrent[0].sample_feeds(0, **dict.fromkeys(recurrent[0].sizes, 7)))
 
 
 def test_changed_files_are_refused_or_run(path):
