@@ -12,23 +12,30 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.build import Array
+from tilewright.build import Array, UnitKernel, describe, flops, moved_bytes
+from tilewright.driver.assemble import Steps
 from tilewright.driver.compiler import Clock, OnCpu, compiled_graph
+from tilewright.driver.explained import Explained, profile_row
+from tilewright.driver.limits import Limits
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.open_plan import PlannedRange, plan_sizes
 from tilewright.driver.open_sizes import OpenSizes, declared
-from tilewright.driver.profile import Profile
+from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Described, Library, Weights, range_manifest, save_model, single_range
+from tilewright.driver.units import Unit
 from tilewright.frontend import ReadModel, Shapes
 from tilewright.graph import UndeterminedError
-from tilewright.ir import dtype_of, typical
+from tilewright.ir import dtype_of, program_at, typical
 from tilewright.runtime import (
+    KernelCall,
     OpenManifest,
     OpenModel,
     OpenTensor,
     Sizes,
+    amount_in,
+    checked_repeats,
 )
 from tilewright.support import InputError, ModelError, UnsupportedOperatorError, get_logger, quoted
 
@@ -38,7 +45,7 @@ _log = get_logger(__name__)
 SIZES_KEPT: Final = 16
 
 
-class DynamicModel(OpenModel):
+class DynamicModel(OpenModel, Explained):
     """A model whose sizes are open; made by ``tilewright.compile(…, dynamic=…)``.
 
     Calls take the sizes from the shapes of their arrays. It is compiled once for all sizes: at a further size
@@ -127,10 +134,35 @@ class DynamicModel(OpenModel):
         manifest = OpenManifest(self.sizes, self.inputs, tuple(outputs), (*single, *ranges))
         save_model(manifest, library, weights, path)
 
-    def profile(self, feeds: Mapping[str, Array], repeats: int = 20) -> Profile:
-        """As :meth:`CompiledModel.profile`, at the sizes that the arrays' shapes show."""
-        model = self._alone(self._reader.read(feeds), feeds)
-        return model.profile({info.name: feeds[info.name] for info in model.inputs}, repeats)
+    def profile(
+        self, feeds: Mapping[str, Array], repeats: int = 20, *, limits: Limits | None = None
+    ) -> Profile:
+        """As :meth:`CompiledModel.profile`, at the sizes that the arrays' shapes show.
+
+        What runs several times in a run, a loop's steps, is one row of all of them.
+        """
+        sizes = self._reader.read(feeds)
+        plan = self._plan(sizes)
+        if plan is None:
+            model = self._alone(sizes, feeds)
+            return model.profile({t.name: feeds[t.name] for t in model.inputs}, repeats, limits=limits)
+        (planned,) = (each for each in self.plans if each.plan is plan)
+        feeds = self._fitting(plan, feeds, sizes)
+        nanoseconds, runs = plan.measure(feeds, sizes, checked_repeats(repeats))
+        columns = iter(nanoseconds.T)
+        rows: list[KernelProfile] = []
+        for number, (stage, made) in enumerate(zip(planned.stages, plan.plans, strict=True)):
+            calls = zip(stage.steps.units, stage.steps.kernels, made.plan.contents.steps, strict=True)
+            for unit, kernel, call in calls:
+                known = [run.values for run in runs if run.plan == number]
+                work = [work_at(unit, kernel, call, values) for values in known]
+                total = (sum(flops for flops, _ in work), sum(nbytes for _, nbytes in work))
+                told = describe(kernel.schedule, self.threads)
+                rows.append(profile_row(len(rows), unit, kernel, told, next(columns), total, limits))
+        return Profile(tuple(rows), float(np.median(nanoseconds.sum(axis=1))) / 1e6, repeats, limits)
+
+    def _every_steps(self) -> list[Steps]:
+        return [stage.steps for planned in self.plans for stage in planned.stages]
 
     def _planned(self, sizes: OpenSizes, values: Mapping[str, int], progress: Progress) -> list[PlannedRange]:
         """The plans; none, and a line of the log, where there is something that they cannot say."""
@@ -181,6 +213,15 @@ class DynamicModel(OpenModel):
         shapes = {name: shape for name, shape in shapes.items() if name not in given}
         graph = self._model.graph(shapes, {**self._constants, **given})
         return compiled_graph(graph, self._compiler, Clock())
+
+
+def work_at(unit: Unit, kernel: UnitKernel, call: KernelCall, values: Sequence[int]) -> tuple[int, int]:
+    """The operations and bytes of a unit in a run of some numbers."""
+    sizes = [amount_in(n, values) for n in call.params]
+    names = (p.name for p in kernel.program.params)
+    program = program_at(kernel.program, dict(zip(names, sizes, strict=True)))
+    repeat = amount_in(call.repeat, values)
+    return flops(program) * repeat, moved_bytes(program, repeat, unit.partly_seen)
 
 
 def _content(array: Array | None) -> tuple[object, ...]:

@@ -16,8 +16,9 @@ from tilewright.build import Array, UnitKernel, describe, flops, read_sizes
 from tilewright.cost import Machine
 from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
 from tilewright.driver.choices import physical_memory
+from tilewright.driver.explained import Text, kernel_texts
 from tilewright.driver.kernels import KernelOptions, build_kernels, scheduled_kernel
-from tilewright.driver.model import CompiledModel, Text, kernel_texts
+from tilewright.driver.model import CompiledModel
 from tilewright.driver.open_assembly import assemble_open
 from tilewright.driver.profile import Profile
 from tilewright.driver.progress import Progress

@@ -24,6 +24,7 @@ from tilewright.runtime.memory import (
     guarded_array,
     return_free_memory,
 )
+from tilewright.runtime.model import FixedModel, Model, Prepared
 from tilewright.runtime.native import (
     ALIGNMENT,
     ARENA,
@@ -36,7 +37,7 @@ from tilewright.runtime.native import (
     now_ns,
 )
 from tilewright.runtime.open_manifest import OpenManifest, PartManifest, RangeManifest
-from tilewright.runtime.open_model import OpenModel, Prepared
+from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.open_plan import OpenPlan, Relation, SizedTensor
 from tilewright.runtime.open_sizes import (
     AffineDim,
@@ -52,7 +53,7 @@ from tilewright.runtime.results import Results
 from tilewright.runtime.saved import SavedModel
 from tilewright.runtime.saved_open import SavedDynamicModel
 from tilewright.runtime.size_program import SIZE_OPS, SizeProgram
-from tilewright.runtime.staged import StagedPlan
+from tilewright.runtime.staged import PlanRun, StagedPlan
 from tilewright.runtime.tensors import (
     HoldsCode,
     TensorInfo,
@@ -60,6 +61,7 @@ from tilewright.runtime.tensors import (
     checked_feeds,
     checked_input_names,
     checked_names,
+    checked_repeats,
     checked_results,
     draw_feeds,
     laid_out,
@@ -106,6 +108,9 @@ __all__ = [
     "Loop",
     "RunStage",
     "one_plan",
+    "FixedModel",
+    "Model",
+    "PlanRun",
     "OpenModel",
     "PartManifest",
     "Prepared",
@@ -129,6 +134,7 @@ __all__ = [
     "checked_feeds",
     "checked_input_names",
     "checked_names",
+    "checked_repeats",
     "checked_results",
     "default_pool",
     "Amount",

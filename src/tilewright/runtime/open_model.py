@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime.bound import BoundModel
+from tilewright.runtime.model import FixedModel, Model, Prepared
 from tilewright.runtime.open_sizes import OpenTensor, Ranges, SizeRange, SizeReader, Sizes
 from tilewright.runtime.staged import CountError, StagedPlan
-from tilewright.runtime.tensors import HoldsCode, TensorInfo, checked_feeds, draw_feeds
+from tilewright.runtime.tensors import checked_feeds, checked_repeats, draw_feeds
 from tilewright.support import InputError, ModelError
 
 Array = npt.NDArray[Any]
@@ -23,35 +24,7 @@ class NoPlanError(InputError):
     """A file has no plan for some sizes."""
 
 
-class RunsAlone(Protocol):
-    """A model of one size."""
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """Its inputs."""
-
-    def run(
-        self, output_names: Sequence[str] | None, feeds: Mapping[str, Array], *, out: Sequence[Array] | None
-    ) -> list[Array]:
-        """The named outputs."""
-
-    def bind(self, feeds: Mapping[str, Array]) -> BoundModel:
-        """Runs on these very arrays."""
-
-    def sample_feeds(self, seed: int = 0) -> dict[str, Array]:
-        """Random inputs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What preparing sizes took and made: seconds, bytes of memory that runs have, models compiled."""
-
-    seconds: float
-    nbytes: int
-    compiled: int
-
-
-class OpenModel(HoldsCode, ABC):
+class OpenModel(Model[OpenTensor]):
     """A model that takes its sizes from the shapes of its arrays, with plans for parts of their range."""
 
     def __init__(
@@ -65,17 +38,11 @@ class OpenModel(HoldsCode, ABC):
         threads: int,
     ) -> None:
         self.name = name
-        """The model's name, as it says itself."""
         self.sizes = dict(sizes)
-        """The values of each open size, by its name in the model."""
         self.inputs = tuple(inputs)
-        """Name, dtype and dimensions of each input; sizes that are open are names."""
         self.outputs = tuple(outputs)
-        """Name, dtype and dimensions of each output: names, expressions of them, "?" where data decides."""
         self.threads = threads
-        """Threads that a run uses."""
         self.compilations = 0
-        """How often sizes were compiled since the model was."""
         self._plans = tuple(plans)
         self._bounds = dict(bounds)
         self._reader = SizeReader(self.inputs, self.sizes)
@@ -91,14 +58,6 @@ class OpenModel(HoldsCode, ABC):
         every = (a for _, plan in self._plans for part in plan.plans for a in part.plan.contents.constants)
         return sum({id(array): array.nbytes for array in every}.values())
 
-    def __call__(self, *arrays: Array, out: Sequence[Array] | None = None) -> list[Array]:
-        """Run on one array an input, in order; returns all outputs in order. Raises what :meth:`run` does."""
-        if len(arrays) != len(self.inputs):
-            names = ", ".join(each.name for each in self.inputs)
-            raise InputError(f"the model takes {len(self.inputs)} inputs, got {len(arrays)}", hint=names)
-        feeds = {each.name: array for each, array in zip(self.inputs, arrays, strict=True)}
-        return self.run(None, feeds, out=out)
-
     def run(
         self,
         output_names: Sequence[str] | None,
@@ -106,11 +65,7 @@ class OpenModel(HoldsCode, ABC):
         *,
         out: Sequence[Array] | None = None,
     ) -> list[Array]:
-        """The named outputs (``None``: all, in order) for the given inputs by name, at the sizes these show.
-
-        As ``run`` of a model with fixed sizes. Raises what that raises, InputError also for sizes that
-        contradict each other or are out of their range.
-        """
+        """As :meth:`Model.run`, at the sizes that the arrays' shapes show."""
         sizes = self._reader.read(feeds)
         plan = self._plan(sizes)
         if plan is None:
@@ -126,7 +81,7 @@ class OpenModel(HoldsCode, ABC):
             raise
 
     def bind(self, feeds: Mapping[str, Array]) -> BoundModel:
-        """Runs on these very arrays, as ``bind`` of a model with fixed sizes, at the sizes that they show."""
+        """As :meth:`Model.bind`, at the sizes that the arrays' shapes show."""
         sizes = self._reader.read(feeds)
         plan = self._plan(sizes)
         if plan is not None:
@@ -134,13 +89,17 @@ class OpenModel(HoldsCode, ABC):
         model = self._alone(sizes, feeds)
         return model.bind({info.name: feeds[info.name] for info in model.inputs})
 
-    def prepare(self, *sizes: Mapping[str, int]) -> Prepared:
-        """Have all that runs at these sizes need: their memory, and what has no plan for all sizes compiled.
+    def measure(self, feeds: Mapping[str, Array], repeats: int = 20) -> npt.NDArray[np.int64]:
+        """As :meth:`Model.measure`, at the sizes that the arrays show; steps of all plans in order."""
+        sizes = self._reader.read(feeds)
+        plan = self._plan(sizes)
+        if plan is not None:
+            return plan.measure(self._fitting(plan, feeds, sizes), sizes, checked_repeats(repeats))[0]
+        model = self._alone(sizes, feeds)
+        return model.measure({info.name: feeds[info.name] for info in model.inputs}, repeats)
 
-        What a run at sizes up to these needs is then there, once for each thread that runs at the same time
-        later. Memory of sizes that data says comes with the runs. Raises InputError for a size that is
-        missing, strange or out of its range, ResourceError where there is no memory.
-        """
+    def prepare(self, *sizes: Mapping[str, int]) -> Prepared:
+        """As :meth:`Model.prepare`."""
         start, before, nbytes = time.perf_counter(), self.compilations, 0
         for each in sizes:
             given = self._reader.given(each)
@@ -152,10 +111,7 @@ class OpenModel(HoldsCode, ABC):
         return Prepared(time.perf_counter() - start, nbytes, self.compilations - before)
 
     def sample_feeds(self, seed: int = 0, **sizes: int) -> dict[str, Array]:
-        """Random inputs at some sizes: normal numbers, indices within the tables that they index.
-
-        Raises InputError for a size that is missing, strange or out of its range.
-        """
+        """As :meth:`Model.sample_feeds`."""
         given = self._reader.given(sizes)
         if self._plan(given) is None:
             return self._alone(given, {}).sample_feeds(seed)
@@ -174,7 +130,7 @@ class OpenModel(HoldsCode, ABC):
         )
 
     @abstractmethod
-    def _alone(self, sizes: Sizes, feeds: Mapping[str, Array]) -> RunsAlone:
+    def _alone(self, sizes: Sizes, feeds: Mapping[str, Array]) -> FixedModel:
         """The model of sizes that no plan is for, and of what inputs hold that say more than sizes."""
 
     def _run_alone(

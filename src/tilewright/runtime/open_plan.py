@@ -136,14 +136,15 @@ class OpenPlan:
         plan = self.plan.bind(arrays, made, known.values)
         return BoundModel(plan, lambda: self._returned(arrays, made, known, range(len(self.results))))
 
-    def measure(
-        self, feeds: Mapping[str, Array], sizes: tuple[int, ...], repeats: int
-    ) -> npt.NDArray[np.int64]:
-        """Nanoseconds of each step in some runs, after one to warm up. Raises what :meth:`run` raises."""
+    def timed(
+        self, feeds: Mapping[str, Array], sizes: tuple[int, ...]
+    ) -> tuple[list[Array], Sequence[int], npt.NDArray[np.int64]]:
+        """All outputs, all numbers of the run, and the nanoseconds of each step. Raises as :meth:`run`."""
         known = self._at(sizes)
         arrays = list(checked_feeds(feeds, known.inputs).values())
-        made = self._run(known, arrays, {})
-        return self.plan.measure(arrays, made, known.values, repeats=repeats)
+        made = self._empty(known, {})
+        times = self.plan.measure(arrays, made, known.values)[0]
+        return self._returned(arrays, made, known, range(len(self.results))), known.values, times
 
     def reserve(self, sizes: tuple[int, ...]) -> int:
         """Have the memory that a run at these sizes works on; returns its bytes.

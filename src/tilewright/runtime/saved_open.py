@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy.typing as npt
 
+from tilewright.runtime.model import FixedModel
 from tilewright.runtime.open_manifest import OpenManifest
-from tilewright.runtime.open_model import NoPlanError, OpenModel, RunsAlone
+from tilewright.runtime.open_model import NoPlanError, OpenModel
 from tilewright.runtime.open_sizes import Ranges, Sizes
 from tilewright.runtime.staged import StagedPlan
 
@@ -36,7 +37,7 @@ class SavedDynamicModel(OpenModel):
         self.requires = first.requires
         """What the code needs of a machine."""
 
-    def _alone(self, sizes: Sizes, feeds: Mapping[str, Array]) -> RunsAlone:
+    def _alone(self, sizes: Sizes, feeds: Mapping[str, Array]) -> FixedModel:
         shown = ", ".join(f"{name} {n}" for name, n in zip(self.sizes, sizes, strict=True))
         held = "; ".join(", ".join(_shown(*named) for named in each.items()) for each in self.ranges[:8])
         raise NoPlanError(

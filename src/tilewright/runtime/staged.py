@@ -22,6 +22,15 @@ class CountError(InputError):
     """Data says a size that there cannot be, or a number that is none."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanRun:
+    """A run of a plan, by number: all numbers of it, and the nanoseconds of each step."""
+
+    plan: int
+    values: Sequence[int]
+    nanoseconds: npt.NDArray[np.int64]
+
+
 class StagedPlan:
     """The ``plans`` of a model as its ``course`` says: one, where no data decides anything."""
 
@@ -67,6 +76,24 @@ class StagedPlan:
         again = _Again(self, arrays, sizes)
         return BoundModel(again, lambda: list(again.results))
 
+    def measure(
+        self, feeds: Mapping[str, Array], sizes: tuple[int, ...], repeats: int
+    ) -> tuple[npt.NDArray[np.int64], list[PlanRun]]:
+        """Nanoseconds of each step of all plans in some runs, after one to warm up; and what one run was.
+
+        Raises what :meth:`run` raises.
+        """
+        starts = np.cumsum([0, *(len(plan.plan.step_names) for plan in self.plans)])
+        nanoseconds = np.zeros((repeats, int(starts[-1])), np.int64)
+        runs: list[PlanRun] = []
+        self.run(None, feeds, sizes)
+        for n in range(repeats):
+            runs = []
+            self._known(self.course, feeds, sizes, runs)
+            for each in runs:
+                nanoseconds[n, starts[each.plan] : starts[each.plan + 1]] += each.nanoseconds
+        return nanoseconds, runs
+
     def reserve(self, sizes: tuple[int, ...]) -> int:
         """Have the memory that a run at these sizes needs, as far as no data says it; returns its bytes."""
         numbers = _numbers(self.course, sizes)
@@ -85,8 +112,14 @@ class StagedPlan:
         found += [tuple(c.constants.values()) for c in self.course.every()]
         return [array for arrays in found for array in arrays]
 
-    def _known(self, course: Course, feeds: Mapping[str, Array], sizes: Sequence[int]) -> dict[str, Array]:
-        """All values of a course."""
+    def _known(
+        self,
+        course: Course,
+        feeds: Mapping[str, Array],
+        sizes: Sequence[int],
+        runs: list[PlanRun] | None = None,
+    ) -> dict[str, Array]:
+        """All values of a course; unless ``None``, ``runs`` gets what its plans were run with, timed."""
         known = {**course.constants, **feeds}
         numbers = [*_numbers(course, sizes)]
         for stage in course.stages:
@@ -97,23 +130,35 @@ class StagedPlan:
             if missing:
                 raise InputError(f"the input {quoted(missing[0])} is missing")
             given = {tensor.name: known[tensor.name] for tensor in plan.inputs}
-            made = plan.run(None, given, tuple(numbers))
+            if runs is None:
+                made = plan.run(None, given, tuple(numbers))
+            else:
+                made, values, times = plan.timed(given, tuple(numbers))
+                runs.append(PlanRun(stage.plan, values, times))
             known.update(zip((tensor.name for tensor in plan.outputs), made, strict=True))
             for control in stage.controls:
                 found = {**control.constants, **{v: known[v] for v in control.reads if v in known}}
                 if isinstance(control, Branch):
                     at = 0 if _scalar(found, control.condition) else 1
-                    made = self._results(control.courses[at], found, numbers)
+                    made = self._results(control.courses[at], found, numbers, runs)
                 else:
-                    made = self._loop(control, found, numbers)
+                    made = self._loop(control, found, numbers, runs)
                 known.update(zip(control.outputs, made, strict=False))
         return known
 
-    def _results(self, course: Course, feeds: Mapping[str, Array], sizes: Sequence[int]) -> list[Array]:
-        known = self._known(course, feeds, sizes)
+    def _results(
+        self, course: Course, feeds: Mapping[str, Array], sizes: Sequence[int], runs: list[PlanRun] | None
+    ) -> list[Array]:
+        known = self._known(course, feeds, sizes, runs)
         return [known[value] for _, value in course.results]
 
-    def _loop(self, control: Loop, found: Mapping[str, Array], numbers: Sequence[int]) -> list[Array]:
+    def _loop(
+        self,
+        control: Loop,
+        found: Mapping[str, Array],
+        numbers: Sequence[int],
+        runs: list[PlanRun] | None,
+    ) -> list[Array]:
         """What is carried at last, then what was collected, one element a step."""
         limit, going = (int(_scalar(found, v)) if v else None for v in control.inputs[:2])
         state = [found[v] for v in control.inputs[2:]]
@@ -123,7 +168,7 @@ class StagedPlan:
         while running and (limit is None or step < limit):
             given = [np.array(step, np.int64), np.array(running), *state]
             fed = {**found, **dict(zip(control.takes, given, strict=True))}
-            running_, *made = self._results(control.courses[0], fed, numbers)
+            running_, *made = self._results(control.courses[0], fed, numbers, runs)
             running = bool(running_.reshape(()))
             state = made[: control.carried]
             series.append(made[control.carried :])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -156,7 +156,15 @@ class HoldsCode:
         )
 
 
-def named_feeds(arrays: Sequence[Array], known: Sequence[TensorInfo]) -> dict[str, Array]:
+class Named(Protocol):
+    """An input or output, whatever its sizes."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the model."""
+
+
+def named_feeds(arrays: Sequence[Array], known: Sequence[Named]) -> dict[str, Array]:
     """Arrays given in the order of the inputs, by name. Raises InputError where their number is another."""
     if len(arrays) != len(known):
         names = ", ".join(map(str, known)) or "none"

@@ -259,6 +259,15 @@ def test_manifests_that_do_not_fit_are_refused(path, name):
         tilewright.load(path)
 
 
+@pytest.mark.parametrize(
+    ("axis", "message"), [(True, "'ids' has no axis 9"), (False, "'ids' has no element 9")]
+)
+def test_sizes_of_what_is_not_there_are_refused_when_they_run(path, axis, message):
+    rewrite(path, changed_course(stages=stage(counts=[["ids", 9, axis, 0, 1, 40]])))
+    with pytest.raises(InputError, match=message):
+        tilewright.load(path)(ids(1, 3))
+
+
 def test_shapes_that_are_not_those_of_the_plan_are_refused_when_they_run(path):
     rewrite(path, changed_plan(outputs=[[[1], [0], 16]]))
     model = tilewright.load(path)

@@ -55,6 +55,17 @@ def test_branches_of_unlike_sizes():
     compared(made, source, {"x": x}, {"x": x + 9}, {"x": x[:1] - 9}, {"x": np.tile(x + 3, (5, 1))})
 
 
+def test_conditions_of_several_elements_are_refused():
+    source = branches()
+    source.graph.node[0].attribute[0].i = 1  # keepdims
+    source.graph.node[0].input.append("axes")
+    source.graph.initializer.append(helper.make_tensor("axes", INT, [1], [1]))
+    made = tilewright.compile(source, threads=1, dynamic={"n": (1, 40)})
+    with pytest.raises(InputError, match="'c' has 5 elements where one is needed"):
+        made(np.ones((5, 3), np.float32))
+    assert made(np.ones((1, 3), np.float32))[0].shape == (1, 3)
+
+
 def growing():
     """What is carried grows by a row a step; each step's number is collected."""
     body = graph(
@@ -120,6 +131,16 @@ def test_loops_go_on_while_data_says_so_and_hold_branches():
     made = tilewright.compile(source, threads=2, dynamic={"n": (1, 30)})
     feeds = [RNG.random((n, 2)).astype(np.float32) * k for n, k in ((1, 0.1), (4, 3), (30, 50), (2, 1000))]
     compared(made, source, *({"x": x} for x in feeds))
+
+
+def test_profiles_add_up_what_runs_again():
+    made = tilewright.compile(growing(), threads=1, dynamic={})
+    start = np.ones((1, 3), np.float32)
+    few, many = (made.profile({"steps": np.array(n), "start": start}, repeats=2) for n in (2, 20))
+    assert len(few.rows) == len(many.rows) == len(made.groups())
+    assert [row.nodes for row in few.rows] == [each.nodes for each in made.groups()]
+    assert many.rows[-1].flops > 10 * few.rows[-1].flops > 0
+    assert made.measure({"steps": np.array(2), "start": start}, repeats=2).shape == (2, len(few.rows))
 
 
 def decoding():
