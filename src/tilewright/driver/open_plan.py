@@ -157,15 +157,18 @@ class _Maker:
             counts = tuple(
                 Count(*graph.counts[s], places[s], *_said(graph, self.sizes, s)) for s in stage.counts
             )
-            plan = self.stage(stage.graph, symbols, None if at else sizes)
-            runs = tuple(self._control(node, graph, symbols) for node in stage.controls)
+            numbers = SizeNumbers(symbols)
+            runs = tuple(self._control(node, graph, symbols, numbers) for node in stage.controls)
+            plan = self.stage(stage.graph, numbers, None if at else sizes)
             made.append(RunStage(counts, plan, runs))
         outputs = graph.outputs[: graph.returned]
         constants = {value: graph.constants[value] for value in outputs if value in graph.constants}
         results = tuple(zip(graph.output_names, outputs, strict=False))
         return Course(tuple(made), len(symbols), results, constants)
 
-    def _control(self, node: Node, graph: Graph, symbols: Mapping[str, int]) -> Branch | Loop:
+    def _control(
+        self, node: Node, graph: Graph, symbols: Mapping[str, int], numbers: SizeNumbers
+    ) -> Branch | Loop:
         control = graph.controls[node.used_outputs[0]]
         assert isinstance(control, Control)
         courses = tuple(self.course(each, symbols) for each in control.graphs)
@@ -176,7 +179,9 @@ class _Maker:
         if not control.takes:
             return Branch(inputs[0], courses, node.inputs, node.outputs, known)
         kinds = tuple(
-            (dtype_of(graph.types[v].dtype).numpy.name, graph.types[v].rank) if v else None
+            (dtype_of(graph.types[v].dtype).numpy.name, (0, *map(numbers.amount, graph.types[v].sizes[1:])))
+            if v
+            else None
             for v in node.outputs
         )
         inputs += [""] * (2 - len(inputs))
@@ -184,13 +189,12 @@ class _Maker:
             courses, tuple(inputs), control.takes, control.carried, node.inputs, node.outputs, kinds, known
         )
 
-    def stage(self, graph: Graph, symbols: Mapping[str, int], sizes: OpenSizes | None) -> int:
+    def stage(self, graph: Graph, numbers: SizeNumbers, sizes: OpenSizes | None) -> int:
         """The number of the plan of a graph for all sizes; relations between ``sizes`` are checked by it."""
         for array in graph.constants.values():
             self.packs.keep(array)
         compiler = self.compiler
         steps, made = compiled_steps(graph, compiler, Clock(), self.progress, self.packs)
-        numbers = SizeNumbers(symbols)
         relations = [] if sizes is None else [*_relations(sizes, numbers)]
         plan = assemble_open(steps, compiler.pool, numbers, relations, checks=compiler.checks)
         self.made.append(PlannedStage(plan, steps, made))

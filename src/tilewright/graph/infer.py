@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from tilewright.graph.control import Counted, read_outside
 from tilewright.graph.counting import MOST_COUNTED
-from tilewright.graph.fold_sizes import sizes_node
 from tilewright.graph.infer_control import ControlFlow
 from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType
 from tilewright.graph.parts import is_decomposed, taken_apart
@@ -91,11 +90,6 @@ def typed_graph(
 
 class _Inference(ControlFlow):
     """The whole walk."""
-
-    def give(self, value: str) -> None:
-        """Have a kernel make an output of the model that holds sizes of a run."""
-        array = self.constants.pop(value)
-        self.visit(sizes_node(array, self.types[value].dtype, value))
 
     def visit(self, node: Node) -> None:
         """Take one node in: evaluate it, type it, or note why it cannot be compiled."""

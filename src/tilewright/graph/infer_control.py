@@ -9,14 +9,16 @@ import numpy as np
 
 from tilewright.graph.control import Control, unlike
 from tilewright.graph.counting import MOST_COUNTED, Counting
-from tilewright.graph.model import Graph, Node, Subgraph, TensorType
+from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType
 from tilewright.graph.program import blaming, context_of
 from tilewright.graph.registry import (
     OWN,
 )
 from tilewright.graph.sequences import resolve
+from tilewright.graph.size_values import array_of_sizes, is_sized
 from tilewright.graph.unroll import MAX_NODES, MAX_STEPS, VERSION, instance, stacked, taken
 from tilewright.graph.walk import node_error, without_elements
+from tilewright.ir import RelationError, is_open
 from tilewright.support import UnsupportedOperatorError, quoted
 
 
@@ -82,6 +84,9 @@ class ControlFlow(Counting):
         ranks = [self.types[value].rank for value in scanned]
         axes = [axis % rank if rank else 0 for axis, rank in zip(axes, ranks, strict=True)]
         steps = self.types[scanned[0]].sizes[axes[0]]
+        if is_open(steps):
+            self._scan_of_run(node, body, axes, backwards)
+            return
         series: list[tuple[str, ...]] = []
         for at in range(steps):
             slices: list[str] = []
@@ -116,13 +121,72 @@ class ControlFlow(Counting):
                 rank = self.types[parts[0]].rank + 1
                 self._stack(parts, output, out_axes[k] % rank)
 
+    def _scan_of_run(self, node: Node, body: Subgraph, axes: Sequence[int], backwards: Sequence[int]) -> None:
+        """A `Scan` whose length a run knows, as a `Loop` that takes its slices itself."""
+        first, prefix = len(node.inputs) - len(axes), f"{node.used_outputs[0]}/scan/"
+        steps, *others = (
+            self.types[value].sizes[axis] for value, axis in zip(node.inputs[first:], axes, strict=True)
+        )
+        context = context_of(node, self.types, self.constants, self.limits.tensor_bytes)
+        try:
+            agree = all(context.agree(steps, other) for other in others)
+        except RelationError as error:
+            error.where = node.location
+            raise
+        if not agree:
+            raise node_error(node, "what it scans has unlike lengths")
+        names = [f"{prefix}{name}" for name in ("steps", "last", "at", "from_end", "go", "on")]
+        limit, last, at, from_end, go, on = names
+        self._enter(
+            {limit: array_of_sizes([steps]).reshape(()), last: array_of_sizes([steps - 1]).reshape(())}
+        )
+        nodes = [Node("Sub", (last, at), (from_end,), version=VERSION)]
+        for value, name, axis, back in zip(
+            node.inputs[first:], body.inputs[first:], axes, backwards, strict=True
+        ):
+            taking = Node(
+                "Gather", (value, from_end if back else at), (name,), {"axis": axis}, version=VERSION
+            )
+            nodes.append(taking)
+        nodes += [*body.nodes, Node("Identity", (go,), (on,), version=VERSION)]
+        loop = Subgraph((at, go, *body.inputs[:first]), (on, *body.outputs), tuple(nodes), body.constants)
+        outputs = node.outputs[first:]
+        made = tuple(output and f"{prefix}out{k}" for k, output in enumerate(outputs))
+        self.visit(
+            Node(
+                "Loop",
+                (limit, "", *node.inputs[:first]),
+                (*node.outputs[:first], *made),
+                {"body": loop},
+                node.name,
+                version=VERSION,
+                origin=node.origin,
+            )
+        )
+        turns = _ints(node, "scan_output_axes", len(outputs))
+        reverse = _ints(node, "scan_output_directions", len(outputs))
+        for output, value, axis, back in zip(outputs, made, turns, reverse, strict=True):
+            if not output or value in self.blocked:
+                self.blocked.update({output} - {""})
+                continue
+            if back:
+                ends = [np.array([n], np.int64) for n in (-1, -(1 << 62), 0, -1)]
+                parts = [f"{value}/{k}" for k in range(4)]
+                self._enter(dict(zip(parts, ends, strict=True)))
+                self.run([Node("Slice", (value, *parts), (f"{value}/turned",), version=VERSION)])
+                value = f"{value}/turned"
+            rank = self.types[value].rank
+            perm = [*range(1, rank)]
+            perm.insert(axis % rank, 0)
+            self.run([Node("Transpose", (value,), (output,), {"perm": tuple(perm)}, version=VERSION)])
+
     def _loop(self, node: Node) -> None:
         """Unroll a `Loop` whose number of steps is known."""
         carried = len(node.inputs[2:])
         body = _body(node, 2 + carried, 1 + max(carried, len(node.outputs)))
         limit, going = ((*node.inputs, "", "")[at] for at in range(2))
         for value in (limit, going):
-            if value and value not in self.constants and self.counted is not None:
+            if value and self.counted is not None and _is_of_run(self.constants.get(value)):
                 self._repeated(node, body, carried)
                 return
             if value and value not in self.constants:
@@ -240,6 +304,9 @@ class ControlFlow(Counting):
                 for at, moves in enumerate(open_)
             )
             self.types[output] = TensorType(kinds[0].dtype, shape)
+        for value in (*(v for v in node.inputs if v), *outside):
+            if is_sized(self.constants.get(value)):
+                self.give(value)
         inputs = tuple(dict.fromkeys((*(v for v in node.inputs if v), *outside)))
         self.controls[node.used_outputs[0]] = control
         # `loops` keeps the places of inputs that are absent
@@ -269,6 +336,11 @@ class ControlFlow(Counting):
         for k, output in enumerate(node.outputs):
             if output:
                 self.sequences[output] = tuple(made[k] for made in series)
+
+
+def _is_of_run(array: Array | None) -> bool:
+    """Whether only a run knows what a value holds."""
+    return array is None or is_sized(array)
 
 
 def _zeros(type_: TensorType) -> TensorType:

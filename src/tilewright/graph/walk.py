@@ -94,6 +94,11 @@ class Walk(ABC):
         for node in topological(nodes, known):
             self.visit(node)
 
+    def give(self, value: str) -> None:
+        """Have a kernel make a value that holds sizes of a run."""
+        array = self.constants.pop(value)
+        self.visit(sizes_node(array, self.types[value].dtype, value))
+
     @abstractmethod
     def visit(self, node: Node) -> None:
         """Take one node in: evaluate it, type it, or note why it cannot be compiled."""

@@ -11,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime.entries import MalformedError, entry, list_of, number, numbers, size, text
+from tilewright.runtime.executor import Amount, ParamRef
+from tilewright.runtime.manifest import DTYPES, amount_data, read_size
+from tilewright.runtime.size_program import SizeProgram
 
 Array = npt.NDArray[Any]
 Constants: TypeAlias = Mapping[str, Array]
@@ -50,7 +53,8 @@ class Loop:
     """A course again and again: for a number of steps, if that is given, and while it says so.
 
     ``inputs`` are that number, whether to begin, and what is ``carried`` ("" for what is absent); the course
-    is given them under the names ``takes``. ``kinds`` are the element types and ranks of the outputs.
+    is given them under the names ``takes``. ``kinds`` are the element types and shapes of the outputs where
+    it makes no step: numbers of the plan that runs before it.
     """
 
     courses: tuple[Course, ...]
@@ -59,7 +63,7 @@ class Loop:
     carried: int
     reads: tuple[str, ...]
     outputs: tuple[str, ...]
-    kinds: tuple[tuple[str, int] | None, ...]
+    kinds: tuple[tuple[str, tuple[Amount, ...]] | None, ...]
     constants: Constants = field(default_factory=_none)
 
 
@@ -117,7 +121,9 @@ def course_data(course: Course, keep: Callable[[Array], Sequence[int]]) -> dict[
     def control(each: Control) -> dict[str, Any]:
         own: dict[str, Any] = {"condition": each.condition} if isinstance(each, Branch) else {}
         if isinstance(each, Loop):
-            kinds = [None if kind is None else list(kind) for kind in each.kinds]
+            kinds = [
+                None if kind is None else [kind[0], list(map(amount_data, kind[1]))] for kind in each.kinds
+            ]
             own = {"inputs": list(each.inputs), "takes": list(each.takes), "carried": each.carried,
                    "kinds": kinds}  # fmt: skip
         courses = [course_data(inner, keep) for inner in each.courses]
@@ -176,9 +182,10 @@ def read_course(value: object, load: Callable[[int, int], Array], depth: int = 0
     return Course(stages, size(data, "sizes"), list_of(data, "results", _pair), constants(data))
 
 
-def check_course(course: Course, plans: Sequence[tuple[int, Sequence[str], Sequence[str]]],
-                 given: Sequence[str]) -> None:  # fmt: skip
-    """That all that a course names is there: of each plan the sizes, what it takes and what it makes.
+def check_course(
+    course: Course, plans: Sequence[tuple[SizeProgram, Sequence[str], Sequence[str]]], given: Sequence[str]
+) -> None:
+    """That all that a course names is there: of each plan the numbers, what it takes and what it makes.
 
     Raises MalformedError.
     """
@@ -192,8 +199,8 @@ def check_course(course: Course, plans: Sequence[tuple[int, Sequence[str], Seque
         need([count.value for count in stage.counts], "counts")
         if stage.plan >= len(plans) or any(count.place >= course.sizes for count in stage.counts):
             raise MalformedError("stages")
-        count, takes, makes = plans[stage.plan]
-        if count != course.sizes:
+        program, takes, makes = plans[stage.plan]
+        if program.count != course.sizes:
             raise MalformedError("sizes")
         need(takes, "stages")
         known.update(makes)
@@ -201,6 +208,10 @@ def check_course(course: Course, plans: Sequence[tuple[int, Sequence[str], Seque
             inside = {*control.constants, *(v for v in control.reads if v in known)}
             own = [control.condition] if isinstance(control, Branch) else [v for v in control.inputs if v]
             taken = control.takes if isinstance(control, Loop) else ()
+            kinds = [kind for kind in control.kinds if kind] if isinstance(control, Loop) else []
+            amounts = [n.index for _, shape in kinds for n in shape if isinstance(n, ParamRef)]
+            if any(at >= program.count + len(program.instructions) for at in amounts):
+                raise MalformedError("kinds")
             least = len(control.outputs)
             least = 1 + max(control.carried, least) if isinstance(control, Loop) else least
             for inner in control.courses:
@@ -230,12 +241,12 @@ def _count(value: object, what: str) -> Count:
     return Count(text(value[0], what), at, value[2], place, least, most)
 
 
-def _kind(value: object, what: str) -> tuple[str, int] | None:
+def _kind(value: object, what: str) -> tuple[str, tuple[Amount, ...]] | None:
     if value is None:
         return None
-    if not isinstance(value, list) or len(value) != 2:
+    if not isinstance(value, list) or len(value) != 2 or value[0] not in DTYPES or type(value[1]) is not list:
         raise MalformedError(what)
-    return text(value[0], what), number(value[1], what)
+    return value[0], tuple(read_size(n, what) for n in value[1])
 
 
 def _pair(value: object, what: str) -> tuple[str, str]:

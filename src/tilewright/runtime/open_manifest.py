@@ -252,8 +252,7 @@ def _check(manifest: OpenManifest) -> None:
         if any(course.sizes < len(manifest.sizes) for course in each.course.every()):
             raise MalformedError("sizes")
         known = [
-            (p.program.count, [t.name for t in p.plan.inputs], [t.name for t in p.plan.outputs])
-            for p in each.parts
+            (p.program, [t.name for t in p.plan.inputs], [t.name for t in p.plan.outputs]) for p in each.parts
         ]
         check_course(each.course, known, [tensor.name for tensor in manifest.inputs])
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tilewright.runtime.bound import BoundModel, bound_feeds
 from tilewright.runtime.course import Branch, Count, Course, Loop
+from tilewright.runtime.executor import Amount, amount_in
 from tilewright.runtime.open_plan import OpenPlan
 from tilewright.runtime.tensors import TensorInfo, checked_names, checked_results
 from tilewright.support import InputError, quoted
@@ -142,7 +143,7 @@ class StagedPlan:
                     at = 0 if _scalar(found, control.condition) else 1
                     made = self._results(control.courses[at], found, numbers, runs)
                 else:
-                    made = self._loop(control, found, numbers, runs)
+                    made = self._loop(control, found, numbers, runs, plan)
                 known.update(zip(control.outputs, made, strict=False))
         return known
 
@@ -158,6 +159,7 @@ class StagedPlan:
         found: Mapping[str, Array],
         numbers: Sequence[int],
         runs: list[PlanRun] | None,
+        before: OpenPlan,
     ) -> list[Array]:
         """What is carried at last, then what was collected, one element a step."""
         limit, going = (int(_scalar(found, v)) if v else None for v in control.inputs[:2])
@@ -173,8 +175,11 @@ class StagedPlan:
             state = made[: control.carried]
             series.append(made[control.carried :])
             step += 1
-        count = len(control.kinds) - control.carried
-        return [*state, *(_stacked([row[n] for row in series], control, n) for n in range(count))]
+        if not series:
+            values = before.program.values(numbers[: before.program.count])
+            return [*state, *(_nothing(kind, values) for kind in control.kinds[control.carried :])]
+        named = zip(control.outputs[control.carried :], zip(*series, strict=True), strict=False)
+        return [*state, *(_stacked(name, rows) for name, rows in named)]
 
 
 def _numbers(course: Course, sizes: Sequence[int]) -> tuple[int, ...]:
@@ -202,14 +207,16 @@ def _said(count: Count, value: Array) -> int:
     raise CountError(f"{quoted(count.value)} says a size of {n}, which {allowed}")
 
 
-def _stacked(rows: list[Array], control: Loop, n: int) -> Array:
-    kind = control.kinds[control.carried + n]
-    if rows:
-        if len({row.shape for row in rows}) > 1:
-            name = quoted(control.outputs[control.carried + n])
-            raise InputError(f"the steps of a loop collect {name} in unlike shapes")
-        return np.stack(rows)
-    return np.zeros((0,), np.uint8) if kind is None else np.zeros((0,) * kind[1], kind[0])
+def _stacked(name: str, rows: Sequence[Array]) -> Array:
+    if len({row.shape for row in rows}) > 1:
+        raise InputError(f"the steps of a loop collect {quoted(name)} in unlike shapes")
+    return np.stack(rows)
+
+
+def _nothing(kind: tuple[str, tuple[Amount, ...]] | None, values: Sequence[int]) -> Array:
+    """What a loop without steps collects."""
+    dtype, shape = ("uint8", (0,)) if kind is None else kind
+    return np.zeros(tuple(amount_in(n, values) for n in shape), dtype)
 
 
 def _apart(made: Sequence[Array], others: Sequence[Array]) -> list[Array]:
