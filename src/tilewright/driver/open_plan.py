@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -153,13 +153,20 @@ class _Maker:
         symbols = {**symbols, **{symbol: 1 for stage in stages for symbol in stage.counts}}
         places = {symbol: n for n, symbol in enumerate(symbols)}
         made: list[RunStage] = []
+        open_ = list(graph.relations)
+        later = {symbol for stage in stages for symbol in stage.counts}
         for at, stage in enumerate(stages):
             counts = tuple(
                 Count(*graph.counts[s], places[s], *_said(graph, self.sizes, s)) for s in stage.counts
             )
             numbers = SizeNumbers(symbols)
+            later -= stage.counts.keys()
+            found = [r for r in open_ if not {p.name for n in r[:2] for p in _base(n)} & later]
+            open_ = [r for r in open_ if r not in found]
+            relations = [self._relation(graph, numbers, *each) for each in found]
+            relations += [] if at or sizes is None else _relations(sizes, numbers)
             runs = tuple(self._control(node, graph, symbols, numbers) for node in stage.controls)
-            plan = self.stage(stage.graph, numbers, None if at else sizes)
+            plan = self.stage(stage.graph, numbers, relations)
             made.append(RunStage(counts, plan, runs))
         outputs = graph.outputs[: graph.returned]
         constants = {value: graph.constants[value] for value in outputs if value in graph.constants}
@@ -189,13 +196,23 @@ class _Maker:
             courses, tuple(inputs), control.takes, control.carried, node.inputs, node.outputs, kinds, known
         )
 
-    def stage(self, graph: Graph, numbers: SizeNumbers, sizes: OpenSizes | None) -> int:
-        """The number of the plan of a graph for all sizes; relations between ``sizes`` are checked by it."""
+    def _relation(self, graph: Graph, numbers: SizeNumbers, a: int, b: int, node: str) -> Relation:
+        """What a run checks of sizes that data says."""
+        texts = []
+        for size in (a, b):
+            text = self.sizes.shown(index_of(size))
+            for symbol, (value, place, axis) in reversed([*graph.counts.items()]):
+                said = f"axis {place} of {quoted(value)}" if axis else f"what {quoted(value)} says"
+                text = text.replace(symbol, said)
+            texts.append(text)
+        return Relation((texts[0], texts[1]), (numbers.amount(a), numbers.amount(b)), node, said=True)
+
+    def stage(self, graph: Graph, numbers: SizeNumbers, relations: Sequence[Relation]) -> int:
+        """The number of the plan of a graph for all sizes, which checks ``relations`` between these."""
         for array in graph.constants.values():
             self.packs.keep(array)
         compiler = self.compiler
         steps, made = compiled_steps(graph, compiler, Clock(), self.progress, self.packs)
-        relations = [] if sizes is None else [*_relations(sizes, numbers)]
         plan = assemble_open(steps, compiler.pool, numbers, relations, checks=compiler.checks)
         self.made.append(PlannedStage(plan, steps, made))
         return len(self.made) - 1

@@ -18,7 +18,9 @@ from tilewright.graph.walk import Walk
 from tilewright.ir import (
     MAX_RANK,
     Param,
+    RelationError,
     as_size,
+    base_symbols,
     index,
     is_open,
     most_of,
@@ -35,6 +37,7 @@ class Counting(Walk):
         """The size that an element, or an axis, of a value says in a run."""
         assert self.counted is not None
         symbol = f"count{next(self.counted.numbers)}"
+        self.counted.symbols.add(symbol)
         self.counts[symbol] = (value, at, axis)
         known = self.counted.said.get(symbol)
         return as_size(index(Param(symbol, 0, most)) if known is None else known)
@@ -52,6 +55,34 @@ class Counting(Walk):
             self.constants[name] = array_of_sizes(sizes).reshape(type_.sizes)
             self.types[name] = type_
         return replace(node, inputs=tuple(name if v == error.value else v for v in node.inputs))
+
+    def _with_equal_sizes(self, node: Node, error: RelationError) -> Node | None:
+        """The node with inputs whose sizes are equal, as each run checks; None where data says neither.
+
+        What compares one size with a number is no such thing: that is known then.
+        """
+        symbols = base_symbols(error.difference)
+        single = [atom for atom, _ in error.difference.terms if isinstance(atom, Param) and not atom.factors]
+        if self.counted is None or not any(name in self.counted.symbols for name in symbols):
+            return None
+        if len(error.difference.terms) == len(single) == 1:
+            return None
+        for kept, other in (error.sizes, error.sizes[::-1]):
+            reads = {v: self.types[v] for v in node.used_inputs if other in self.types[v].sizes}
+            if not reads:
+                continue
+            names = {}
+            for value, type_ in reads.items():
+                names[value] = f"{value}/equal{len(self.relations)}"
+                shape = array_of_sizes([kept if n == other else n for n in type_.sizes])
+                self.visit(
+                    Node(
+                        "Resized", (value,), (names[value],), {"shape": shape}, node.name, OWN, 1, node.origin
+                    )
+                )
+            self.relations.append((kept, other, str(node.location)))
+            return replace(node, inputs=tuple(names.get(v, v) for v in node.inputs))
+        return None
 
     def _select(self, node: Node) -> None:
         """The elements for which something holds: how many, only a run knows."""

@@ -83,6 +83,7 @@ def typed_graph(
         counts=walk.counts,
         returned=len(outputs),
         controls=walk.controls,
+        relations=tuple(walk.relations),
     )
     graph.check()
     return without_dead_code(graph)
@@ -125,9 +126,8 @@ class _Inference(ControlFlow):
         try:
             decomposed = taken_apart(context)
         except (OpenSignError, RelationError) as error:
-            if error.where is None:
-                error.where = node.location
-            raise
+            self._undecided(node, error)
+            return
         except UnsupportedOperatorError as error:
             self._refuse_for(node, error)
             return
@@ -147,10 +147,7 @@ class _Inference(ControlFlow):
         try:
             self._run(node, entry, context)
         except (OpenSignError, RelationError) as error:
-            # not a refusal yet: there may be plans for parts of the range, and sizes that are equal
-            if error.where is None:
-                error.where = node.location
-            raise
+            self._undecided(node, error)
         except NotStaticError as error:
             instead = self._with_sizes(node, error) if self.counted is not None else None
             if instead is None:
@@ -159,6 +156,19 @@ class _Inference(ControlFlow):
                 self.visit(instead)
         except UnsupportedOperatorError as error:
             self._refuse_for(node, error)
+
+    def _undecided(self, node: Node, error: OpenSignError | RelationError) -> None:
+        """Take in a node whose sizes each run is to check.
+
+        Raises the error where that will not do: no refusal yet, as there may be plans for parts of the range.
+        """
+        instead = self._with_equal_sizes(node, error) if isinstance(error, RelationError) else None
+        if instead is not None:
+            self.visit(instead)
+            return
+        if error.where is None:
+            error.where = node.location
+        raise error
 
     def _graph(self, body: Subgraph, inputs: Mapping[str, TensorType]) -> Graph:
         """A body as a graph: what it reads around it is given to it."""

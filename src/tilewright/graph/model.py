@@ -183,6 +183,8 @@ class Graph:
     along an axis or by an element, which is numbered."""
     controls: Mapping[str, object] = field(default_factory=dict)
     """What nodes do that run graphs (``control.py``), by their first outputs."""
+    relations: tuple[tuple[int, int, str], ...] = ()
+    """Sizes that data says and that have to be equal, which each run checks, and the node that needs it."""
     returned: int | None = None
     """How many of the outputs the graph is for; others are values that say sizes. All, where it is None."""
     _producers: dict[str, Node] = field(default_factory=dict, init=False, repr=False)

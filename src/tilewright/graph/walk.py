@@ -66,6 +66,7 @@ class Walk(ABC):
         self.counted = counted
         self.counts: dict[str, tuple[str, int, bool]] = {}
         self.controls: dict[str, Control] = {}
+        self.relations: list[tuple[int, int, str]] = []
         self.types = types
         self.constants = constants
         self.limits = limits

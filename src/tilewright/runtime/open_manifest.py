@@ -91,7 +91,8 @@ class OpenManifest:
                             "inputs": [list(map(amount_data, shape)) for shape in part.inputs],
                             "outputs": [list(map(amount_data, shape)) for shape in part.outputs],
                             "relations": [
-                                [*r.texts, *map(amount_data, r.numbers), r.node] for r in part.relations
+                                [*r.texts, *map(amount_data, r.numbers), r.node, r.said]
+                                for r in part.relations
                             ],
                             "plan": part.plan.as_data(),
                         }
@@ -226,10 +227,12 @@ def _instruction(value: object, at: int) -> tuple[str, int, int]:
 
 
 def _relation(value: object, what: str) -> Relation:
-    if not isinstance(value, list) or len(value) != 5:
+    if not isinstance(value, list) or len(value) != 6 or type(value[5]) is not bool:
         raise MalformedError(what)
     texts = (text(value[0], what), text(value[1], what))
-    return Relation(texts, (read_size(value[2], what), read_size(value[3], what)), text(value[4], what))
+    return Relation(
+        texts, (read_size(value[2], what), read_size(value[3], what)), text(value[4], what), value[5]
+    )
 
 
 def _check(manifest: OpenManifest) -> None:

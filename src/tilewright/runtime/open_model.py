@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from tilewright.runtime.bound import BoundModel
 from tilewright.runtime.model import FixedModel, Model, Prepared
+from tilewright.runtime.open_plan import CountError
 from tilewright.runtime.open_sizes import OpenTensor, Ranges, SizeRange, SizeReader, Sizes
-from tilewright.runtime.staged import CountError, StagedPlan
+from tilewright.runtime.staged import StagedPlan
 from tilewright.runtime.tensors import checked_feeds, checked_repeats, draw_feeds
 from tilewright.support import InputError, ModelError
 

@@ -28,6 +28,10 @@ Array = npt.NDArray[Any]
 SIZES_KEPT: Final = 64
 
 
+class CountError(InputError):
+    """Data says a size that there cannot be, or a number that is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class SizedTensor:
     """An input or output whose shape depends on the sizes of a run."""
@@ -43,11 +47,15 @@ class SizedTensor:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Two numbers of a run that have to be equal, as ``node`` needs them; the texts say what they are."""
+    """Two numbers of a run that have to be equal, as ``node`` needs them; the texts say what they are.
+
+    Whether they are ``said`` by data, so that the model may run otherwise.
+    """
 
     texts: tuple[str, str]
     numbers: tuple[Amount, Amount]
     node: str
+    said: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,9 +211,8 @@ class OpenPlan:
             first, second = (amount_in(n, values) for n in relation.numbers)
             if first != second:
                 a, b = relation.texts
-                raise InputError(
-                    f"{a} is {first} and {b} is {second}, which have to be equal for {relation.node}"
-                )
+                kind = CountError if relation.said else InputError
+                raise kind(f"{a} is {first} and {b} is {second}, which have to be equal for {relation.node}")
         known = _Known(values, [t.at(values) for t in self.inputs], [t.at(values) for t in self.outputs])
         self._known[sizes] = known
         while len(self._known) > SIZES_KEPT:

@@ -12,15 +12,11 @@ import numpy.typing as npt
 from tilewright.runtime.bound import BoundModel, bound_feeds
 from tilewright.runtime.course import Branch, Count, Course, Loop
 from tilewright.runtime.executor import Amount, amount_in
-from tilewright.runtime.open_plan import OpenPlan
+from tilewright.runtime.open_plan import CountError, OpenPlan
 from tilewright.runtime.tensors import TensorInfo, checked_names, checked_results
 from tilewright.support import InputError, quoted
 
 Array = npt.NDArray[Any]
-
-
-class CountError(InputError):
-    """Data says a size that there cannot be, or a number that is none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -80,6 +80,41 @@ def test_conditions_may_be_shorter(axis):
         np.testing.assert_array_equal(made(x, condition)[0], np.compress(condition, x, axis=axis))
 
 
+def chosen_twice():
+    """Rows of x and of w by two masks, added: they have to be as many."""
+    nodes = []
+    for mask, rows in (("a", "x"), ("b", "w")):
+        nodes += [
+            node("NonZero", [mask], [f"where {mask}"]),
+            node("Transpose", [f"where {mask}"], [f"places {mask}"], perm=[1, 0]),
+            node("GatherND", [rows, f"places {mask}"], [f"rows {mask}"]),
+        ]
+    nodes += [node("Add", ["rows a", "rows b"], ["y"]), node("Neg", ["y"], ["z"])]
+    inputs = [onnx_models.tensor(mask, ("n",), BOOL) for mask in "ab"]
+    inputs += [onnx_models.tensor(name, ("n", 3)) for name in "xw"]
+    return model(nodes, inputs, {"y": 1, "z": 1})
+
+
+def test_sizes_that_data_says_are_checked_where_they_have_to_be_equal(tmp_path):
+    made = tilewright.compile(chosen_twice(), threads=1, dynamic={"n": (0, 40)})
+    made.save(tmp_path / "it.tw")
+    for one in (made, tilewright.load(tmp_path / "it.tw")):
+        for n in (0, 1, 7, 40):
+            a = RNG.random(n) < 0.5
+            x, w = (RNG.standard_normal((n, 3)).astype(np.float32) for _ in "xw")
+            b = RNG.permutation(a)
+            y, z = one(a, b, x, w)
+            np.testing.assert_array_equal([y, -z], [x[a] + w[b]] * 2)
+        with pytest.raises(
+            InputError, match=r"what 'where a/total' says is 40 and what 'where b/total' .* is 2.*Add"
+        ):
+            one(np.ones(40, bool), np.arange(40) < 2, x, w)
+    # one row is added to all: by a compilation for what the masks hold, where there is a compiler
+    assert made.compilations == 0
+    np.testing.assert_array_equal(made(np.ones(40, bool), np.arange(40) < 1, x, w)[0], x + w[:1])
+    assert made.compilations == 1
+
+
 def ints(*values):
     return np.array(values, np.int64)
 
