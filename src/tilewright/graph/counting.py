@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from tilewright.graph.model import Attribute, Node
+from tilewright.graph.model import Attribute, Node, TensorType
 from tilewright.graph.registry import (
     OWN,
     NotStaticError,
@@ -22,6 +23,7 @@ from tilewright.ir import (
     as_size,
     base_symbols,
     index,
+    index_of,
     is_open,
     most_of,
 )
@@ -47,7 +49,13 @@ class Counting(Walk):
         type_ = self.types.get(error.value)
         if type_ is None or type_.dtype not in ("i32", "i64") or type_.rank > 1 or not type_.is_static:
             return None
-        if is_open(type_.elements) or type_.elements > MAX_RANK:
+        if is_open(type_.elements):
+            # sizes that are one by one cut out of others: each run checks that it is one
+            alone = self._resized(node, error.value, type_, (1,)) if type_.rank else None
+            if alone is None:
+                return None
+            return replace(node, inputs=tuple(alone if v == error.value else v for v in node.inputs))
+        if type_.elements > MAX_RANK:
             return None
         name = f"{error.value}/said"
         if name not in self.constants:
@@ -71,18 +79,24 @@ class Counting(Walk):
             reads = {v: self.types[v] for v in node.used_inputs if other in self.types[v].sizes}
             if not reads:
                 continue
-            names = {}
-            for value, type_ in reads.items():
-                names[value] = f"{value}/equal{len(self.relations)}"
-                shape = array_of_sizes([kept if n == other else n for n in type_.sizes])
-                self.visit(
-                    Node(
-                        "Resized", (value,), (names[value],), {"shape": shape}, node.name, OWN, 1, node.origin
-                    )
-                )
-            self.relations.append((kept, other, str(node.location)))
-            return replace(node, inputs=tuple(names.get(v, v) for v in node.inputs))
+            names = {
+                value: self._resized(node, value, type_, [kept if n == other else n for n in type_.sizes])
+                for value, type_ in reads.items()
+            }
+            return replace(node, inputs=tuple(names.get(v) or v for v in node.inputs))
         return None
+
+    def _resized(self, node: Node, value: str, type_: TensorType, shape: Sequence[int]) -> str | None:
+        """A value with another shape, which each run checks to be its own; None where no data says it."""
+        apart = [(n, m) for n, m in zip(shape, type_.sizes, strict=True) if n != m]
+        symbols = {name for n, m in apart for name in base_symbols(index_of(n) - index_of(m))}
+        if self.counted is None or symbols.isdisjoint(self.counted.symbols):
+            return None
+        name = f"{value}/equal{len(self.relations)}"
+        self.relations += [(n, m, str(node.location)) for n, m in apart]
+        made = {"shape": array_of_sizes(shape)}
+        self.visit(Node("Resized", (value,), (name,), made, node.name, OWN, 1, node.origin))
+        return name
 
     def _select(self, node: Node) -> None:
         """The elements for which something holds: how many, only a run knows."""

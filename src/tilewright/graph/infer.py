@@ -64,7 +64,7 @@ def typed_graph(
     walk = _Inference(dict(inputs), dict(constants), limits or Limits(), refused or {}, expand, counted)
     walk.run(nodes)
     for value in outputs:
-        if value in walk.sequences:
+        if value in walk.sequences or value in walk.stacks:
             raise UnsupportedOperatorError(f"the model's output {quoted(value)} is a sequence of tensors")
     for value in outputs:
         if is_sized(walk.constants.get(value)):
@@ -98,11 +98,16 @@ class _Inference(ControlFlow):
         if reason is not None:
             self._refuse(node, reason)
             return
-        if any(value in self.blocked for value in node.used_inputs):
+        bodies = [value for value in node.attributes.values() if isinstance(value, Subgraph)]
+        if not self.blocked.isdisjoint(
+            (*node.used_inputs, *(v for body in bodies for v in read_outside(body)))
+        ):
             # What an unsupported node makes is unknown; its readers can at least be looked up.
-            if not (is_supported(node.domain, node.op) or is_decomposed(node.domain, node.op)):
+            if not (bodies or is_supported(node.domain, node.op) or is_decomposed(node.domain, node.op)):
                 self._refuse(node, unsupported(node.op))
             self.blocked.update(node.used_outputs)
+            return
+        if self._on_stack(node):
             return
         if on_sequences(node, self.sequences):
             self._sequence(node)
@@ -112,7 +117,9 @@ class _Inference(ControlFlow):
         if control is not None:
             control(node)
             return
-        strange = next((value for value in node.used_inputs if value in self.sequences), None)
+        strange = next(
+            (value for value in node.used_inputs if value in self.sequences or value in self.stacks), None
+        )
         if strange is not None:
             self._refuse(node, f"its input {quoted(strange)} is a sequence of tensors")
             return

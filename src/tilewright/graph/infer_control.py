@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tilewright.graph.control import Control, unlike
-from tilewright.graph.counting import MOST_COUNTED, Counting
+from tilewright.graph.counting import MOST_COUNTED
 from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType
 from tilewright.graph.program import blaming, context_of
 from tilewright.graph.registry import (
@@ -16,13 +16,14 @@ from tilewright.graph.registry import (
 )
 from tilewright.graph.sequences import resolve
 from tilewright.graph.size_values import array_of_sizes, is_sized
+from tilewright.graph.stacks import Stacks
 from tilewright.graph.unroll import MAX_NODES, MAX_STEPS, VERSION, instance, stacked, taken
 from tilewright.graph.walk import node_error, without_elements
 from tilewright.ir import RelationError, is_open
 from tilewright.support import UnsupportedOperatorError, quoted
 
 
-class ControlFlow(Counting):
+class ControlFlow(Stacks):
     """A walk that meets branches and loops."""
 
     def _sequence(self, node: Node) -> None:
@@ -257,6 +258,8 @@ class ControlFlow(Counting):
 
     def _repeated(self, node: Node, body: Subgraph, carried: int) -> None:
         """A `Loop` whose steps a run knows: its body is a graph, for carried values of any size they take."""
+        if self._collecting(node, body):
+            return
         names = body.inputs
         types = [TensorType("i64", ()), TensorType("bool", ()), *(self.types[v] for v in node.inputs[2:])]
         while True:

@@ -76,6 +76,7 @@ class Walk(ABC):
         self.blocked: set[str] = set()
         self.alike: dict[Key, tuple[tuple[TensorType, ...], tuple[IndexRange, ...]]] = {}
         self.sequences: dict[str, tuple[str, ...]] = {}
+        self.stacks: dict[str, str] = {}
         self.given = tuple(types)
         self.undetermined: dict[str, None] = {}
         self.folded = 0
@@ -83,7 +84,7 @@ class Walk(ABC):
 
     def run(self, nodes: Sequence[Node]) -> None:
         """Take nodes in, in topological order. Raises ModelError where one reads what nothing makes."""
-        known = self.types.keys() | self.blocked | self.sequences.keys()
+        known = self.types.keys() | self.blocked | self.sequences.keys() | self.stacks.keys()
         made = {value for node in nodes for value in node.used_outputs}
         for node in nodes:
             for value in node.used_inputs:
