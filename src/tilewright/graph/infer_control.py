@@ -84,7 +84,13 @@ class ControlFlow(Stacks):
         backwards = _ints(node, "scan_input_directions", count)
         ranks = [self.types[value].rank for value in scanned]
         axes = [axis % rank if rank else 0 for axis, rank in zip(axes, ranks, strict=True)]
-        steps = self.types[scanned[0]].sizes[axes[0]]
+        steps, *others = (self.types[value].sizes[axis] for value, axis in zip(scanned, axes, strict=True))
+        context = context_of(node, self.types, self.constants, self.limits.tensor_bytes)
+        try:
+            context.require(all(context.agree(steps, n) for n in others), "what it scans has unlike lengths")
+        except RelationError as error:
+            error.where = node.location
+            raise
         if is_open(steps):
             self._scan_of_run(node, body, axes, backwards)
             return
@@ -125,17 +131,7 @@ class ControlFlow(Stacks):
     def _scan_of_run(self, node: Node, body: Subgraph, axes: Sequence[int], backwards: Sequence[int]) -> None:
         """A `Scan` whose length a run knows, as a `Loop` that takes its slices itself."""
         first, prefix = len(node.inputs) - len(axes), f"{node.used_outputs[0]}/scan/"
-        steps, *others = (
-            self.types[value].sizes[axis] for value, axis in zip(node.inputs[first:], axes, strict=True)
-        )
-        context = context_of(node, self.types, self.constants, self.limits.tensor_bytes)
-        try:
-            agree = all(context.agree(steps, other) for other in others)
-        except RelationError as error:
-            error.where = node.location
-            raise
-        if not agree:
-            raise node_error(node, "what it scans has unlike lengths")
+        steps = self.types[node.inputs[first]].sizes[axes[0]]
         names = [f"{prefix}{name}" for name in ("steps", "last", "at", "from_end", "go", "on")]
         limit, last, at, from_end, go, on = names
         self._enter(

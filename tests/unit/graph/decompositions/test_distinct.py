@@ -6,6 +6,7 @@ from onnx import TensorProto, helper
 from tests import onnx_models
 
 import tilewright
+from tilewright.support import InputError, ModelError
 
 node, info = helper.make_node, helper.make_tensor_value_info
 INT, FLOAT = TensorProto.INT64, TensorProto.FLOAT
@@ -93,3 +94,24 @@ def test_scans_of_any_length(ways, tmp_path):
         np.testing.assert_allclose(last, sums[-1] if n else start, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(loaded(start, x)[1], y)
     assert made.compilations == 0
+
+
+def test_scans_of_unlike_lengths_are_refused():
+    body = helper.make_graph(
+        [node("Add", ["v", "w"], ["u"])],
+        "body",
+        [info("v", FLOAT, None), info("w", FLOAT, None)],
+        [info("u", FLOAT, None)],
+    )
+    inputs = [onnx_models.tensor("x", ("n",)), onnx_models.tensor("y", (5,))]
+    source = onnx_models.model(
+        [node("Scan", ["x", "y"], ["z"], body=body, num_scan_inputs=2)], inputs, [info("z", FLOAT, None)], {}
+    )
+    with pytest.raises(ModelError, match=r"node 'z' .*what it scans has unlike lengths"):
+        tilewright.compile(source, dynamic={"n": (1, 4)})
+    with pytest.raises(ModelError, match="what it scans has unlike lengths"):
+        tilewright.compile(source, shapes={"n": 6})
+    made = tilewright.compile(source, dynamic={"n": (1, 9)})
+    np.testing.assert_array_equal(made(np.ones(5, np.float32), np.ones(5, np.float32))[0], np.full(5, 2))
+    with pytest.raises(InputError, match="the size 'n' is 4 and 5 is 5, which have to be equal"):
+        made(np.ones(4, np.float32), np.ones(5, np.float32))
