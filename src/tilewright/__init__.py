@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tilewright.driver import CompiledModel, CompiledProgram, DynamicModel, Nest, scop
     from tilewright.driver import compile_model as compile
     from tilewright.driver import tune_model as tune
-    from tilewright.runtime import SavedDynamicModel, SavedModel
+    from tilewright.runtime import Model, SavedDynamicModel, SavedModel
     from tilewright.support import InternalError, TilewrightError, UserError
 
 __version__ = "0.1.0"
@@ -24,6 +24,7 @@ _EXPORTS: Final = {
     "DynamicModel": ("tilewright.driver", "DynamicModel"),
     "CompiledModel": ("tilewright.driver", "CompiledModel"),
     "Nest": ("tilewright.driver", "Nest"),
+    "Model": ("tilewright.runtime", "Model"),
     "InternalError": ("tilewright.support", "InternalError"),
     "SavedDynamicModel": ("tilewright.runtime", "SavedDynamicModel"),
     "SavedModel": ("tilewright.runtime", "SavedModel"),
@@ -40,6 +41,7 @@ __all__ = [
     "CompiledProgram",
     "DynamicModel",
     "InternalError",
+    "Model",
     "Nest",
     "SavedDynamicModel",
     "SavedModel",

@@ -17,7 +17,7 @@ from tilewright.cli.state import State
 from tilewright.devices import load_model
 from tilewright.driver import DynamicModel, compile_model
 from tilewright.runtime import SavedDynamicModel
-from tilewright.support import counted, quoted
+from tilewright.support import counted
 
 #: Largest difference of a checked run from a static compile's, of the largest result: sums in another order.
 TOLERANCE: Final = 1e-3
@@ -84,8 +84,10 @@ def save_dynamic(
              "ranges": [{n: list(b) for n, b in each.items()} for each in saved.ranges], "seconds": seconds}
         )  # fmt: skip
         return
-    for name, type_ in made.inputs.items():
-        state.say(f"   input  {quoted(name)}: {type_}")
+    for each in made.inputs:
+        state.say(f"   input  {each}")
+    for each in made.outputs:
+        state.say(f"  output  {each}")
     for name, known in made.sizes.items():
         state.say(f"    size  {name} from {known}")
     state.say(f"  target  {made.target.name}, {counted(made.threads, 'thread')}")

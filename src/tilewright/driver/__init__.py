@@ -6,6 +6,7 @@ from tilewright.driver.cluster import ClusterMeasurer
 from tilewright.driver.compile import compile_model
 from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.emit import FORMS, EmittedUnit, Form, emit_model
+from tilewright.driver.explained import GroupInfo
 from tilewright.driver.graph_plan import graph_units
 from tilewright.driver.layout_tuning import (
     LayoutTuning,
@@ -17,7 +18,7 @@ from tilewright.driver.layout_tuning import (
 from tilewright.driver.limits import Limits, copying, measure_limits, read_rate, reading
 from tilewright.driver.load import OtherLoad
 from tilewright.driver.measuring import LocalMeasurer
-from tilewright.driver.model import CompiledModel, GroupInfo
+from tilewright.driver.model import CompiledModel
 from tilewright.driver.nest_times import nest_times
 from tilewright.driver.nest_tuning import TunedNest, tune_nest
 from tilewright.driver.nests import NEST_STRATEGIES, Nest, compile_nest, names_c, scop

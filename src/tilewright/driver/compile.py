@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Protocol, overload
+from typing import overload
 
-from tilewright.build import Array, UnitKernel, device_of
-from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
+from tilewright.build import Array
 from tilewright.driver.choices import (
     chosen_precision,
     chosen_target,
     chosen_threads,
     physical_memory,
 )
-from tilewright.driver.device_model import assemble_on_device, build_device_kernels, device_units
+from tilewright.driver.compiler import Builder, Clock, OnCpu, OnDevice, compiled_graph
 from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.fixed_sizes import import_settled
-from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
-from tilewright.driver.kernels import KernelOptions, build_kernels
+from tilewright.driver.kernels import KernelOptions
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.nests import Nest, compile_nest, names_c
-from tilewright.driver.open_plan import Compiler
 from tilewright.driver.open_sizes import GivenSizes, read_sizes
-from tilewright.driver.plans import ModelPlan, given_plan, graph_key, unit_key
+from tilewright.driver.plans import ModelPlan, given_plan
 from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
-from tilewright.driver.units import Precision, Unit
+from tilewright.driver.units import Precision
 from tilewright.frontend import Shapes, Source, checked_constants, checked_shapes, read_onnx
 from tilewright.graph import Graph, Limits
 from tilewright.ir import Program
 from tilewright.plan import read_accuracy
-from tilewright.runtime import ThreadPool, pool_for, return_free_memory
+from tilewright.runtime import pool_for
 from tilewright.schedule import Schedule
-from tilewright.strategies import ON_DEVICES, Strategy, find_strategy
+from tilewright.strategies import Strategy, find_strategy
 from tilewright.support import (
-    ArtefactError,
     InputError,
     Settings,
-    TargetError,
     WaitPolicy,
     get_logger,
     quoted,
@@ -53,9 +44,6 @@ from tilewright.target import CpuTarget, GpuTarget, TargetBase
 from tilewright.tune import records_at
 
 _log = get_logger(__name__)
-
-_TRIM_FROM_BYTES: Final = 1 << 25
-"""From so many bytes of weights on, freed memory is given back to the system after a compilation."""
 
 
 @overload
@@ -226,176 +214,33 @@ def compile_model(
         pool = pool_for(options, count, wait_policy)
         return compile_program(model, machine, choices, pool, fixed, settled, options, progress)
     memory = physical_memory()
+
+    def on_cpu(machine: CpuTarget) -> OnCpu:
+        pool = pool_for(options, count, wait_policy)
+        return OnCpu(machine, choices, wanted, options, pool, memory, checks)
+
     if dynamic is not None:
         if not isinstance(machine, CpuTarget) or known is not None:
             raise InputError("dynamic= is for CPUs, without a plan", hint="shapes= settles the sizes")
         read = read_onnx(model, limits=_limits(memory))
-        pool = pool_for(options, count, wait_policy)
-        compiler = Compiler(machine, choices, wanted, options, pool, memory, checks)
         open_sizes = read_sizes(dynamic, same, read, settled, fixed)
-        return DynamicModel(read, open_sizes, settled, fixed, compiler, progress)
-    clock = _Clock()
-    build: _Builder
+        return DynamicModel(read, open_sizes, settled, fixed, on_cpu(machine), progress)
+    clock = Clock()
+    builder: Builder
     if isinstance(machine, GpuTarget):
-        build = _OnDevice(machine, choices, wanted, options, progress, checks=checks)
+        builder = OnDevice(machine, choices, wanted, options, checks=checks)
     else:
-        pool = pool_for(options, count, wait_policy)
-        build = _OnCpu(machine, choices, wanted, options, progress, pool, memory, checks=checks)
-    with clock.phase("import"):
-        progress("import", 0, 1)
-        graph = import_settled(model, settled, fixed, _limits(memory))
-        progress("import", 1, 1)
-    with clock.phase("graph"):
-        progress("graph", 0, 1)
-        made = build.units(graph)
-        graph, views, units = made.partition.graph, made.partition.views, made.units
-        progress("graph", 1, 1)
-    with clock.phase("kernels"):
-        known_arrays = constants_of(graph, views)
-        kernels = build.kernels(units, known_arrays)
-    with clock.phase("plan"):
-        progress("plan", 0, 1)
-        steps = make_steps(graph, units, kernels, views, count)
-        steps = replace(steps, graph=without_packed(graph))
-        assembled = build.assemble(steps, graph.outputs)
-        progress("plan", 1, 1)
-    decided = made.plan
-    del graph, made, known_arrays
-    if sum(array.nbytes for array in steps.constants.values()) >= _TRIM_FROM_BYTES:
-        # The model's file and its weights as it had them were as large again.
-        return_free_memory()
-    _log.info("compiled %d kernels in %.2f s", len(set(kernels)), clock.total)
-    return CompiledModel(
-        steps,
-        assembled,
-        target=machine,
-        threads=count if isinstance(machine, CpuTarget) else 1,
-        assemble=build.assemble,
-        compile_seconds={**clock.seconds, "total": clock.total},
-        precision=wanted,
-        graph_plan=decided,
-    )
+        builder = on_cpu(machine)
 
+    def imported() -> Graph:
+        with clock.phase("import"):
+            progress("import", 0, 1)
+            graph = import_settled(model, settled, fixed, _limits(memory))
+            progress("import", 1, 1)
+        return graph
 
-class _Builder(Protocol):
-    """What of a compilation depends on the kind of machine."""
-
-    def units(self, graph: Graph) -> GraphUnits:
-        """The units of compilation."""
-
-    def kernels(
-        self, units: Sequence[Unit], constants: Callable[[str], Array | None]
-    ) -> Sequence[UnitKernel]:
-        """The kernel of each unit."""
-
-    def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
-        """The plan that computes values."""
-
-
-@dataclass(frozen=True, slots=True)
-class _OnCpu:
-    target: CpuTarget
-    options: KernelOptions
-    precision: Precision
-    settings: Settings
-    progress: Progress
-    pool: ThreadPool
-    memory: int
-    checks: bool
-
-    def units(self, graph: Graph) -> GraphUnits:
-        options = self.options
-        plan = None if options.plan is None else options.plan.graph
-        make = partial(graph_units, graph, self.target, options.threads, self.precision, options.accuracy)
-        made = make(plan)
-        if plan is None and options.strategy is None and options.records is not None:
-            found = options.records.graph(lambda: key_of_graph(made, self.target, options))
-            if found is not None:
-                try:
-                    return make(found)
-                except ArtefactError as error:
-                    _log.warning("the record of the graph is not used: %s", error)
-        return made
-
-    def kernels(
-        self, units: Sequence[Unit], constants: Callable[[str], Array | None]
-    ) -> Sequence[UnitKernel]:
-        return build_kernels(units, self.target, self.options, constants, self.settings, self.progress)
-
-    def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
-        return assemble(steps, self.pool, self.memory, wanted, checks=self.checks)
-
-
-def key_of_graph(made: GraphUnits, target: CpuTarget, options: KernelOptions) -> str:
-    """What the record of a graph's decisions is found by, given the default's."""
-    units = (unit_key(unit.program, options.threads) for unit in made.units)
-    return graph_key(made.plan, units, target.fingerprint, options.accuracy)
-
-
-class _OnDevice:
-    def __init__(
-        self,
-        target: GpuTarget,
-        options: KernelOptions,
-        precision: Precision,
-        settings: Settings,
-        progress: Progress,
-        *,
-        checks: bool,
-    ) -> None:
-        if precision == "bf16":
-            raise InputError(
-                "precision bf16 is for CPUs",
-                hint="models on devices store f32 values as they are; tf32 multiplies them by matrix units",
-            )
-        self._precision = precision
-        if options.strategy is not None and options.strategy.name not in ON_DEVICES:
-            raise TargetError(
-                f"the strategy {options.strategy.name!r} is for CPUs, and {target.name} is none",
-                hint=f"choose default, {', '.join(sorted(ON_DEVICES))}",
-            )
-        self._target, self._settings, self._progress, self._checks = target, settings, progress, checks
-        self._options = options
-        self._device = device_of(target)
-
-    def units(self, graph: Graph) -> GraphUnits:
-        return device_units(graph, self._target, self._precision)
-
-    def kernels(
-        self, units: Sequence[Unit], constants: Callable[[str], Array | None]
-    ) -> Sequence[UnitKernel]:
-        options = self._options
-        return build_device_kernels(
-            units,
-            self._target,
-            self._device,
-            self._settings,
-            self._progress,
-            options.strategy,
-            options.plan,
-        )
-
-    def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
-        return assemble_on_device(steps, self._device, wanted, checks=self._checks)
-
-
-class _Clock:
-    """Seconds by phase."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @property
-    def total(self) -> float:
-        """The sum over the phases."""
-        return sum(self.seconds.values())
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Time what happens inside."""
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+    # not kept here, so that its weights can go once they are packed
+    return compiled_graph(imported(), builder, clock, progress)
 
 
 def _limits(memory: int) -> Limits:

@@ -8,34 +8,34 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from tilewright.build import Array
-from tilewright.driver.assemble import make_steps
-from tilewright.driver.graph_plan import constants_of, without_packed
+from tilewright.build import Array, UnitKernel, describe, flops, moved_bytes
+from tilewright.driver.assemble import Steps
+from tilewright.driver.compiler import Clock, OnCpu, compiled_graph
+from tilewright.driver.explained import Explained, profile_row
+from tilewright.driver.limits import Limits
 from tilewright.driver.model import CompiledModel
-from tilewright.driver.open_plan import Compiler, PlannedRange, plan_sizes
+from tilewright.driver.open_plan import PlannedRange, plan_sizes
 from tilewright.driver.open_sizes import OpenSizes, declared
-from tilewright.driver.profile import Profile
+from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import index_bounds
-from tilewright.driver.save import Described, Library, Weights, range_manifest, save_model
+from tilewright.driver.save import Described, Library, Weights, range_manifest, save_model, single_range
+from tilewright.driver.units import Unit
 from tilewright.frontend import ReadModel, Shapes
 from tilewright.graph import UndeterminedError
-from tilewright.ir import dtype_of, typical
+from tilewright.ir import dtype_of, program_at, typical
 from tilewright.runtime import (
-    BoundModel,
-    CountError,
-    HoldsCode,
+    KernelCall,
     OpenManifest,
+    OpenModel,
     OpenTensor,
-    SizeReader,
     Sizes,
-    StagedPlan,
-    draw_feeds,
+    amount_in,
+    checked_repeats,
 )
 from tilewright.support import InputError, ModelError, UnsupportedOperatorError, get_logger, quoted
 
@@ -45,7 +45,7 @@ _log = get_logger(__name__)
 SIZES_KEPT: Final = 16
 
 
-class DynamicModel(HoldsCode):
+class DynamicModel(OpenModel, Explained):
     """A model whose sizes are open; made by ``tilewright.compile(…, dynamic=…)``.
 
     Calls take the sizes from the shapes of their arrays. It is compiled once for all sizes: at a further size
@@ -60,43 +60,38 @@ class DynamicModel(HoldsCode):
         sizes: OpenSizes,
         shapes: Shapes,
         constants: Mapping[str, Array],
-        compiler: Compiler,
+        compiler: OnCpu,
         progress: Progress = no_progress,
     ) -> None:
         start = time.perf_counter()
         self._model, self._shapes, self._constants = model, dict(shapes), dict(constants)
         self._compiler = compiler
         self._lock = threading.Lock()
-        self._alone: OrderedDict[tuple[object, ...], CompiledModel] = OrderedDict()
+        self._made: OrderedDict[tuple[object, ...], CompiledModel] = OrderedDict()
         self._asked: tuple[str, ...] = ()
         values = sizes.values()
-        inputs = {
-            name: declared(type_, name, shapes)
+        inputs = [
+            OpenTensor(
+                name, dtype_of(kind.dtype).numpy, tuple(sizes.shows(dim, values) for dim in kind.shape)
+            )
             for name, type_ in model.inputs().items()
             if name not in constants
-        }
-        self._open = tuple(
-            OpenTensor(
-                name, dtype_of(type_.dtype).numpy, tuple(sizes.shows(dim, values) for dim in type_.shape)
-            )
-            for name, type_ in inputs.items()
-        )
-        self.sizes = dict(sizes.ranges)
-        """The values of each open size."""
-        self.inputs = inputs
-        """The type of each input; sizes that are open are names."""
-        self._reader = SizeReader(self._open, self.sizes)
-        self.target = compiler.target
-        """The machine that the model was compiled for."""
-        self.threads = compiler.options.threads
-        """Threads that a run uses."""
-        self.name = model.model.graph.name
-        """The model's name, as it says itself."""
+            for kind in [declared(type_, name, shapes)]
+        ]
         self.plans = self._planned(sizes, values, progress)
         """The plans, each for a range of sizes; none where the model is compiled at each size."""
-        self.compilations = 0
-        """How often sizes were compiled since the model was."""
-        self._last = self.plans[0] if self.plans else None
+        stages = [stage for planned in self.plans for stage in planned.stages]
+        super().__init__(
+            model.model.graph.name,
+            sizes.ranges,
+            inputs,
+            _in_common([planned.outputs for planned in self.plans]),
+            [(planned.ranges, planned.plan) for planned in self.plans],
+            {name: n for stage in stages for name, n in index_bounds(stage.steps.graph).items()},
+            compiler.threads,
+        )
+        self.target = compiler.target
+        """The machine that the model was compiled for."""
         self.compile_seconds = {"total": time.perf_counter() - start}
         """Seconds that compiling took."""
 
@@ -105,57 +100,7 @@ class DynamicModel(HoldsCode):
 
         Raises InputError for a size that is missing, strange or out of its range.
         """
-        return self._at(self._reader.given(sizes))
-
-    def __call__(self, *arrays: Array) -> list[Array]:
-        """Run on one array an input, in order; returns all outputs in order. Raises what :meth:`run` does."""
-        if len(arrays) != len(self.inputs):
-            raise InputError(
-                f"the model takes {len(self.inputs)} inputs, got {len(arrays)}", hint=", ".join(self.inputs)
-            )
-        return self.run(None, dict(zip(self.inputs, arrays, strict=True)))
-
-    def run(
-        self,
-        output_names: Sequence[str] | None,
-        feeds: Mapping[str, Array],
-        *,
-        out: Sequence[Array] | None = None,
-    ) -> list[Array]:
-        """As :meth:`CompiledModel.run`, at the sizes that the arrays' shapes show.
-
-        Raises InputError also for sizes that contradict each other or are out of their range.
-        """
-        sizes = self._reader.read(feeds)
-        planned = self._plan(sizes)
-        if planned is None:
-            return self._run_alone(sizes, output_names, feeds, out)
-        try:
-            return planned.plan.run(output_names, feeds, sizes, out)
-        except CountError:
-            # numbers that are no sizes: places from the end, say
-            try:
-                return self._run_alone(sizes, output_names, feeds, out)
-            except ModelError:
-                pass
-            raise
-
-    def _run_alone(
-        self,
-        sizes: Sizes,
-        names: Sequence[str] | None,
-        feeds: Mapping[str, Array],
-        out: Sequence[Array] | None,
-    ) -> list[Array]:
-        model = self._at(sizes, feeds)
-        return model.run(names, {info.name: feeds[info.name] for info in model.inputs}, out=out)
-
-    def prepare(self, *sizes: Mapping[str, int]) -> None:
-        """Compile for these sizes what has no plan for all. Raises what :meth:`at` raises."""
-        for each in sizes:
-            given = self._reader.given(each)
-            if self._plan(given) is None:
-                self._at(given)
+        return self._alone(self._reader.given(sizes), {})
 
     def save(self, path: str | os.PathLike[str], sizes: Iterable[Mapping[str, int]] = ()) -> None:
         """Write the model as one file that ``tilewright.load`` runs without the compiler.
@@ -166,58 +111,58 @@ class DynamicModel(HoldsCode):
         """
         alone = dict.fromkeys(self._reader.given(each) for each in sizes)
         library, weights = Library(), Weights()
-        ranges = []
-        for planned in self.plans:
-            if isinstance(planned.plan, StagedPlan):
-                raise InputError(
-                    f"{quoted(self.name)} computes sizes from data: no file holds such plans yet",
-                    hint="save the model before the node that does: NonZero, Compress and their like",
-                )
-            said = Described(self.name, self.target, (), (), index_bounds(planned.stages[0].steps.graph))
-            ranges.append(
-                range_manifest(
-                    planned.ranges, planned.plan, planned.stages[0].steps.kernels, said, library, weights
-                )
-            )
-        if not ranges and not alone:
+        single = [single_range(key, self._alone(key, {}).parts(library, weights).manifest) for key in alone]
+        if not single and not self.plans:
             raise InputError(
                 f"{quoted(self.name)} has no plan for all sizes",
                 hint="say which sizes the file is to hold: save(path, sizes=[{'batch': 8}])",
             )
-        single = [(key, self._at(key).parts(library, weights).manifest) for key in alone]
-        manifest = OpenManifest(self.sizes, self._open, tuple(ranges), tuple(single))
+        ranges = [
+            range_manifest(
+                planned.ranges,
+                planned.plan,
+                [(stage.steps.graph, stage.steps.kernels) for stage in planned.stages],
+                Described(self.name, self.target, (), (), {}),
+                library,
+                weights,
+            )
+            for planned in self.plans
+        ]
+        outputs = self.outputs or [
+            OpenTensor(info.name, info.dtype, info.shape) for info in single[0].parts[0].plan.outputs
+        ]
+        manifest = OpenManifest(self.sizes, self.inputs, tuple(outputs), (*single, *ranges))
         save_model(manifest, library, weights, path)
 
-    def sample_feeds(self, seed: int = 0, **sizes: int) -> dict[str, Array]:
-        """Random inputs at some sizes: normal numbers, indices within the tables that they index.
+    def profile(
+        self, feeds: Mapping[str, Array], repeats: int = 20, *, limits: Limits | None = None
+    ) -> Profile:
+        """As :meth:`CompiledModel.profile`, at the sizes that the arrays' shapes show.
 
-        Raises InputError for a size that is missing, strange or out of its range.
+        What runs several times in a run, a loop's steps, is one row of all of them.
         """
-        given = self._reader.given(sizes)
-        planned = self._plan(given)
-        if planned is None:
-            return self._at(given).sample_feeds(seed)
-        values = dict(zip(self.sizes, given, strict=True))
-        infos = [each.at(values) for each in self._open]
-        return draw_feeds(infos, index_bounds(planned.stages[0].steps.graph), seed)
-
-    def bind(self, feeds: Mapping[str, Array]) -> BoundModel:
-        """As :meth:`CompiledModel.bind`, at the sizes that the arrays' shapes show."""
         sizes = self._reader.read(feeds)
-        planned = self._plan(sizes)
-        if planned is not None:
-            return planned.plan.bind(feeds, sizes)
-        model = self._at(sizes, feeds)
-        return model.bind({info.name: feeds[info.name] for info in model.inputs})
+        plan = self._plan(sizes)
+        if plan is None:
+            model = self._alone(sizes, feeds)
+            return model.profile({t.name: feeds[t.name] for t in model.inputs}, repeats, limits=limits)
+        (planned,) = (each for each in self.plans if each.plan is plan)
+        feeds = self._fitting(plan, feeds, sizes)
+        nanoseconds, runs = plan.measure(feeds, sizes, checked_repeats(repeats))
+        columns = iter(nanoseconds.T)
+        rows: list[KernelProfile] = []
+        for number, (stage, made) in enumerate(zip(planned.stages, plan.plans, strict=True)):
+            calls = zip(stage.steps.units, stage.steps.kernels, made.plan.contents.steps, strict=True)
+            for unit, kernel, call in calls:
+                known = [run.values for run in runs if run.plan == number]
+                work = [work_at(unit, kernel, call, values) for values in known]
+                total = (sum(flops for flops, _ in work), sum(nbytes for _, nbytes in work))
+                told = describe(kernel.schedule, self.threads)
+                rows.append(profile_row(len(rows), unit, kernel, told, next(columns), total, limits))
+        return Profile(tuple(rows), float(np.median(nanoseconds.sum(axis=1))) / 1e6, repeats, limits)
 
-    def profile(self, feeds: Mapping[str, Array], repeats: int = 20) -> Profile:
-        """As :meth:`CompiledModel.profile`, at the sizes that the arrays' shapes show."""
-        model = self._at(self._reader.read(feeds), feeds)
-        return model.profile({info.name: feeds[info.name] for info in model.inputs}, repeats)
-
-    def __repr__(self) -> str:
-        sizes = ", ".join(f"{name} {known}" for name, known in self.sizes.items())
-        return f"<DynamicModel {self.name!r}: {', '.join(self.inputs)}; {sizes}>"
+    def _every_steps(self) -> list[Steps]:
+        return [stage.steps for planned in self.plans for stage in planned.stages]
 
     def _planned(self, sizes: OpenSizes, values: Mapping[str, int], progress: Progress) -> list[PlannedRange]:
         """The plans; none, and a line of the log, where there is something that they cannot say."""
@@ -240,20 +185,11 @@ class DynamicModel(HoldsCode):
         _log.warning("each size is compiled when it is first used: %s", refusal)
         return []
 
-    def _plan(self, sizes: Sizes) -> PlannedRange | None:
-        """The plan of some sizes; none where the model is no model at these, or has no plans."""
-        last = self._last
-        if last is None or _within(sizes, last):
-            return last
-        found = next((planned for planned in self.plans if _within(sizes, planned)), None)
-        self._last = found or last
-        return found
-
-    def _at(self, sizes: Sizes, feeds: Mapping[str, Array] = MappingProxyType({})) -> CompiledModel:
+    def _alone(self, sizes: Sizes, feeds: Mapping[str, Array]) -> CompiledModel:
         """The model compiled for sizes alone, and for what inputs hold that decide more than sizes."""
         with self._lock:
             key = (sizes, *((name, *_content(feeds.get(name))) for name in self._asked))
-            while key not in self._alone:
+            while key not in self._made:
                 given = {name: feeds[name] for name in self._asked if name in feeds}
                 try:
                     made = self._compiled(dict(zip(self.sizes, sizes, strict=True)), given)
@@ -264,38 +200,28 @@ class DynamicModel(HoldsCode):
                     self._asked += tuple(new)
                     key = (sizes, *((name, *_content(feeds.get(name))) for name in self._asked))
                     continue
-                self._alone[key] = made
+                self._made[key] = made
                 self.compilations += 1
-                while len(self._alone) > SIZES_KEPT:
-                    self._alone.popitem(last=False)
-            self._alone.move_to_end(key)
-            return self._alone[key]
+                while len(self._made) > SIZES_KEPT:
+                    self._made.popitem(last=False)
+            self._made.move_to_end(key)
+            return self._made[key]
 
     def _compiled(self, sizes: Mapping[str, int], given: Mapping[str, Array]) -> CompiledModel:
         """The model compiled for one size alone, and for what is ``given``."""
-        start = time.perf_counter()
-        compiler = self._compiler
-        shapes = {**self._shapes, **self._fixed(sizes)}
+        shapes = {**self._shapes, **{each.name: each.at(sizes).shape for each in self.inputs}}
         shapes = {name: shape for name, shape in shapes.items() if name not in given}
-        made = compiler.units(self._model.graph(shapes, {**self._constants, **given}))
-        graph, views = made.partition.graph, made.partition.views
-        kernels = compiler.kernels(made.units, constants_of(graph, views))
-        steps = make_steps(graph, made.units, kernels, views, self.threads)
-        steps = replace(steps, graph=without_packed(graph))
-        return CompiledModel(
-            steps,
-            compiler.assemble(steps, graph.outputs),
-            target=compiler.target,
-            threads=self.threads,
-            assemble=compiler.assemble,
-            compile_seconds={"total": time.perf_counter() - start},
-            precision=compiler.precision,
-            graph_plan=made.plan,
-        )
+        graph = self._model.graph(shapes, {**self._constants, **given})
+        return compiled_graph(graph, self._compiler, Clock())
 
-    def _fixed(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """The whole shape of each input at some sizes."""
-        return {each.name: each.at(sizes).shape for each in self._open}
+
+def work_at(unit: Unit, kernel: UnitKernel, call: KernelCall, values: Sequence[int]) -> tuple[int, int]:
+    """The operations and bytes of a unit in a run of some numbers."""
+    sizes = [amount_in(n, values) for n in call.params]
+    names = (p.name for p in kernel.program.params)
+    program = program_at(kernel.program, dict(zip(names, sizes, strict=True)))
+    repeat = amount_in(call.repeat, values)
+    return flops(program) * repeat, moved_bytes(program, repeat, unit.partly_seen)
 
 
 def _content(array: Array | None) -> tuple[object, ...]:
@@ -305,8 +231,18 @@ def _content(array: Array | None) -> tuple[object, ...]:
     )
 
 
-def _within(sizes: Sizes, planned: PlannedRange) -> bool:
-    return all(lo <= n <= hi for n, (lo, hi) in zip(sizes, planned.ranges, strict=True))
+def _in_common(of_plans: Sequence[Sequence[OpenTensor]]) -> list[OpenTensor]:
+    """The outputs of all plans; dimensions that these have otherwise are not known."""
+    return [
+        replace(
+            first,
+            shape=tuple(
+                dims[0] if len({*dims}) == 1 else "?"
+                for dims in zip(first.shape, *(t.shape for t in rest), strict=True)
+            ),
+        )
+        for first, *rest in zip(*of_plans, strict=True)
+    ]
 
 
 def _hinted(error: ModelError, sizes: Mapping[str, int]) -> ModelError:

@@ -5,41 +5,36 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.build import (
     Array,
-    KernelDescription,
-    UnitKernel,
-    describe,
     is_plain,
     moved_bytes,
-    reduction_length,
     unpack,
 )
-from tilewright.codegen import emit_c, lower_for_c
-from tilewright.cost import Machine
 from tilewright.devices import BoundTensors, DevicePlan, Lendable, bind_tensors
 from tilewright.driver.assemble import Assembled, Steps
+from tilewright.driver.explained import Explained, profile_row
 from tilewright.driver.export_c import export_c
 from tilewright.driver.feeds import tensor_info
 from tilewright.driver.limits import Limits
 from tilewright.driver.plans import ModelPlan, plan_of_kernels
-from tilewright.driver.profile import KernelProfile, Profile
+from tilewright.driver.profile import Profile
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Described, Library, Parts, Weights, save_model, take_apart
 from tilewright.driver.save_device import save_for_device
-from tilewright.driver.units import Precision, Unit
+from tilewright.driver.units import Precision
 from tilewright.ir import dtype_of
-from tilewright.plan import GraphPlan, Reasons, why
+from tilewright.plan import GraphPlan
 from tilewright.runtime import (
     BoundModel,
-    HoldsCode,
+    FixedModel,
     Results,
     aligned_empty,
     as_declared,
@@ -47,43 +42,15 @@ from tilewright.runtime import (
     checked_feeds,
     checked_names,
     checked_results,
-    draw_feeds,
-    named_feeds,
 )
-from tilewright.support import InputError, TargetError, known_names, quoted
+from tilewright.support import InputError, TargetError
 from tilewright.target import CpuTarget, GpuTarget, TargetBase
 
 Assembler: TypeAlias = Callable[[Steps, Sequence[str]], Assembled]
 """What makes a plan that computes given values."""
 
 
-Text: TypeAlias = Literal["c", "llvm", "asm"]
-TEXTS: Final[tuple[Text, ...]] = ("c", "llvm", "asm")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupInfo:
-    """One step of a model, for explanations: the model's nodes, their values, and the kernel."""
-
-    index: int
-    label: str
-    operators: str
-    nodes: tuple[str, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    kernel: UnitKernel
-    parts: int
-    """Calls of the kernel in a run: for parts of the batch, or for steps in time."""
-    sliced: frozenset[str] = frozenset()
-    """The kernel's arguments of which a call sees its part alone."""
-
-    @property
-    def terms(self) -> int:
-        """Roundings on the longest way from an input to an output of the group, for error bounds."""
-        return reduction_length(self.kernel.program)
-
-
-class CompiledModel(HoldsCode):
+class CompiledModel(FixedModel, Explained):
     """A model compiled for one machine, fixed shapes and a number of threads; made by ``tilewright.compile``.
 
     Call it with arrays, or use :meth:`run`. Any number of Python threads may run one model at once: each run
@@ -145,9 +112,9 @@ class CompiledModel(HoldsCode):
         arrays = {id(array): array.nbytes for array in self._steps.constants.values()}
         return sum(arrays.values())
 
-    def __call__(self, *arrays: Array, out: Sequence[Array] | None = None) -> list[Array]:
-        """Run on one array an input, in order; returns all outputs in order. Raises what :meth:`run` does."""
-        return self.run(None, named_feeds(arrays, self.inputs), out=out)
+    @property
+    def _own_plan(self) -> object:
+        return self._assembled.plan
 
     def run(
         self,
@@ -156,13 +123,7 @@ class CompiledModel(HoldsCode):
         *,
         out: Sequence[Array] | None = None,
     ) -> list[Array]:
-        """The named outputs (``None``: all, in order) for the given inputs by name.
-
-        Arrays must have exactly the dtypes and shapes of :attr:`inputs`; any strides will do. The results are
-        new arrays, or with ``out`` those given: one for each output asked for, row-major, writeable and apart
-        from one another and from the inputs. Raises InputError naming the input or output that does not fit,
-        or the node that is given an index out of range, ResourceError where there is no memory.
-        """
+        """As :meth:`tilewright.Model.run`."""
         arrays = checked_feeds(feeds, self.inputs)
         if out is not None:
             return self._run_into(output_names, arrays, out)
@@ -201,12 +162,7 @@ class CompiledModel(HoldsCode):
         return given
 
     def bind(self, feeds: Mapping[str, Array]) -> BoundModel:
-        """Runs on these very arrays, whose contents may change between runs: ``bind(feeds).run()``.
-
-        The arrays are checked once. The results of a run are overwritten by the next one. Raises InputError
-        naming the input that does not fit or does not lie row by row in memory, ResourceError where there is
-        no memory.
-        """
+        """As :meth:`tilewright.Model.bind`."""
         arrays = bound_feeds(feeds, self.inputs)
         outputs = [aligned_empty(shape, dtype) for dtype, shape in self._assembled.arrays]
         plan = self._assembled.plan.bind(list(arrays.values()), outputs)
@@ -243,6 +199,13 @@ class CompiledModel(HoldsCode):
             )
         return bind_tensors(self._assembled.plan, feeds, self.inputs, self.outputs, self._as_made)
 
+    def measure(self, feeds: Mapping[str, Array], repeats: int = 20) -> npt.NDArray[np.int64]:
+        """As :meth:`tilewright.Model.measure`."""
+        arrays = list(checked_feeds(feeds, self.inputs).values())
+        outputs, plan = self._results.take(), self._assembled.plan
+        plan.run(arrays, outputs)
+        return plan.measure(arrays, outputs, repeats=repeats)
+
     def profile(
         self, feeds: Mapping[str, Array], repeats: int = 20, *, limits: Limits | None = None
     ) -> Profile:
@@ -253,52 +216,24 @@ class CompiledModel(HoldsCode):
         once, over the reading bandwidth. Operations are those of the model as it is written: an algorithm
         that needs fewer may exceed the limit.
         """
-        arrays = checked_feeds(feeds, self.inputs)
-        plan = self._assembled.plan
-        outputs = self._results.take()
-        plan.run(list(arrays.values()), outputs)
-        measured = plan.measure(list(arrays.values()), outputs, repeats=repeats)
-        nanoseconds = self._assembled.unit_times(measured, len(self._steps.units))
+        nanoseconds = self._assembled.unit_times(self.measure(feeds, repeats), len(self._steps.units))
+        of_units = zip(self._calls(), self.descriptions(), nanoseconds.T, strict=True)
         rows = [
-            KernelProfile(
-                index=at,
-                kernel=kernel.name,
-                nodes=tuple(node.location.name for node in unit.nodes),
-                operators=unit.operators,
-                milliseconds=float(np.median(times)) / 1e6,
-                fastest=float(times.min()) / 1e6,
-                flops=kernel.flops * unit.calls,
-                nbytes=moved_bytes(kernel.program, unit.calls, unit.partly_seen),
-                algorithm=description.algorithm,
-                limit=None if limits is None else _limit(limits, unit, kernel, description) * 1e3,
+            profile_row(
+                at,
+                unit,
+                kernel,
+                description,
+                times,
+                (kernel.flops * unit.calls, moved_bytes(kernel.program, unit.calls, unit.partly_seen)),
+                limits,
             )
-            for at, (unit, kernel, description, times) in enumerate(
-                zip(self._steps.units, self._steps.kernels, self.descriptions(), nanoseconds.T, strict=True)
-            )
+            for at, ((unit, kernel), description, times) in enumerate(of_units)
         ]
         return Profile(tuple(rows), float(np.median(nanoseconds.sum(axis=1))) / 1e6, repeats, limits)
 
-    def descriptions(self) -> tuple[KernelDescription, ...]:
-        """What the kernel of each step does: algorithm, layouts, register tile and threads."""
-        made = {id(k): describe(k.schedule, self.threads) for k in set(self._steps.kernels)}
-        return tuple(made[id(kernel)] for kernel in self._steps.kernels)
-
-    def groups(self) -> tuple[GroupInfo, ...]:
-        """The steps of a run in order, each with the nodes it computes and its kernel."""
-        return tuple(
-            GroupInfo(
-                index=at,
-                label=unit.label,
-                operators=unit.operators,
-                nodes=tuple(node.location.name for node in unit.nodes),
-                inputs=tuple(unit.inputs.values()),
-                outputs=tuple(unit.outputs.values()),
-                kernel=kernel,
-                parts=unit.calls,
-                sliced=unit.partly_seen,
-            )
-            for at, (unit, kernel) in enumerate(zip(self._steps.units, self._steps.kernels, strict=True))
-        )
+    def _every_steps(self) -> Sequence[Steps]:
+        return (self._steps,)
 
     def plan(self) -> ModelPlan:
         """What is decided about the model and each kernel: what ``compile(…, plan=)`` takes."""
@@ -306,61 +241,6 @@ class CompiledModel(HoldsCode):
         return plan_of_kernels(
             self.target, ((p, *made) for p, made in found if made is not None), self._graph_plan
         )
-
-    def explain(self) -> list[dict[str, Any]]:
-        """What was compiled, as plain data: one entry a group, its nodes, kernel, algorithm and schedule."""
-        return [
-            {
-                "group": group.index,
-                "nodes": list(group.nodes),
-                "operators": group.operators,
-                "inputs": list(group.inputs),
-                "outputs": list(group.outputs),
-                "kernel": group.kernel.name,
-                **description.as_data(),
-                "flops": group.kernel.flops * group.parts,
-                "bytes": moved_bytes(group.kernel.program, group.parts, group.sliced),
-                "parts": group.parts,
-                "workspace_bytes": group.kernel.memory.workspace,
-                "scratch_bytes": group.kernel.memory.scratch,
-                "schedule": group.kernel.schedule.trace.to_python(),
-            }
-            for group, description in zip(self.groups(), self.descriptions(), strict=True)
-        ]
-
-    def why(self, node: str) -> list[tuple[GroupInfo, tuple[Reasons, ...]]]:
-        """Why the kernels that compute a node are made as they are: see :func:`tilewright.plan.why`.
-
-        ``node`` is the name of a node, or of a value that one makes. Raises InputError where the model has
-        none of that name, or its kernel follows no plan.
-        """
-        groups = self.groups()
-        found = [each for each in groups if node in each.nodes or node in each.outputs]
-        if not found:
-            names = [name for each in groups for name in each.nodes]
-            raise InputError(
-                f"no kernel computes a node {quoted(node)}", hint=known_names(node, names, "the nodes")
-            )
-        out = []
-        for each in found:
-            decided = each.kernel.decided()
-            if decided is None:
-                raise InputError(
-                    f"the kernel of {quoted(node)} has no plan: its sizes are open, or its schedule was given"
-                )
-            threads, plan = decided
-            assert isinstance(self.target, CpuTarget | GpuTarget)  # there are no others
-            out.append((each, why(each.kernel.program, plan, Machine(self.target, threads))))
-        return out
-
-    @property
-    def views(self) -> Mapping[str, str]:
-        """Values that are another value's buffer under another shape, with that other value."""
-        return {view: self._steps.root(view) for view in self._steps.views}
-
-    def sample_feeds(self, seed: int = 0) -> dict[str, Array]:
-        """Random inputs: normal numbers, indices within the tables that they index."""
-        return draw_feeds(self.inputs, self._index_bounds, seed)
 
     def intermediates(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """All values that the kernels exchange, by their names in the model, in the order of their making.
@@ -412,18 +292,6 @@ class CompiledModel(HoldsCode):
         the files cannot be written, InstallationError where there is no C compiler.
         """
         return export_c(self.parts(Library(), Weights()), header)
-
-    def emit(self, form: Text = "c") -> str:
-        """The kernels in the order in which they first run: as ``c``, ``llvm`` (after its passes) or ``asm``.
-
-        Raises InputError for another form, TargetError for one that the machine does not have, and where a
-        kernel uses instructions that C does not have.
-        """
-        return kernel_texts(list(dict.fromkeys(self._steps.kernels)), form)
-
-    def c_source(self) -> str:
-        """The kernels as one file of C99 with pragmas of OpenMP, in the order in which they first run."""
-        return self.emit("c")
 
     def parts(self, library: Library, weights: Weights) -> Parts:
         """The model taken apart, its kernels and constants put to those of a file.
@@ -487,26 +355,3 @@ class CompiledModel(HoldsCode):
             array = array.copy()
         given.add(root)
         return array.reshape(type_.sizes)
-
-
-def kernel_texts(kernels: Sequence[UnitKernel], form: Text) -> str:
-    """Kernels in one text: see :meth:`CompiledModel.emit`.
-
-    Raises InputError for a form that there is not, TargetError for one that the machine does not have.
-    """
-    if form == "c":
-        lowered = [
-            replace(lower_for_c(kernel.loops(), kernel.schedule.operations), name=kernel.name)
-            for kernel in kernels
-        ]
-        return emit_c(*lowered).text
-    if form not in TEXTS:
-        raise InputError(f"there is no form {form!r}", hint=f"it is one of {', '.join(TEXTS)}")
-    return "\n".join(kernel.code_text(form) for kernel in kernels)
-
-
-def _limit(limits: Limits, unit: Unit, kernel: UnitKernel, description: KernelDescription) -> float:
-    """The least seconds for a unit's operations and the bytes of its arguments, all its parts together."""
-    instruction = next(iter(description.instructions), None)
-    nbytes = moved_bytes(kernel.program, unit.calls, unit.partly_seen)
-    return limits.seconds(kernel.flops * unit.calls, nbytes, instruction)

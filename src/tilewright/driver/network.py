@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.cost import Machine
-from tilewright.driver.model import CompiledModel, GroupInfo
+from tilewright.driver.explained import GroupInfo
+from tilewright.driver.model import CompiledModel
 from tilewright.ir import structural_hash
 from tilewright.strategies import Task
 from tilewright.support import TargetError

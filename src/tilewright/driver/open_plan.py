@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from tilewright.build import Array, UnitKernel
-from tilewright.driver.assemble import Assembled, Packs, Steps, assemble, make_steps
-from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
-from tilewright.driver.kernels import KernelOptions, build_kernels
+from tilewright.build import Array
+from tilewright.driver.assemble import Packs, Steps
+from tilewright.driver.compiler import Clock, OnCpu, compiled_steps
+from tilewright.driver.graph_plan import GraphUnits
 from tilewright.driver.open_assembly import assemble_open
 from tilewright.driver.open_sizes import OpenSizes
 from tilewright.driver.open_stages import stages_of
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.size_program import SizeNumbers
-from tilewright.driver.units import Precision, Unit
 from tilewright.frontend import ReadModel, Shapes
 from tilewright.graph import MOST_COUNTED, Control, Graph, Node
 from tilewright.ir import (
@@ -29,56 +28,24 @@ from tilewright.ir import (
     dtype_of,
     index_of,
 )
-from tilewright.plan import GraphPlan
 from tilewright.runtime import (
-    BranchStep,
+    Branch,
     Count,
-    LoopStep,
+    Course,
+    Loop,
     OpenPlan,
-    PlanStage,
+    OpenTensor,
     Ranges,
     Relation,
+    RunStage,
     StagedPlan,
-    ThreadPool,
 )
-from tilewright.support import ModelError, Settings, get_logger, quoted
-from tilewright.target import CpuTarget
+from tilewright.support import ModelError, get_logger, quoted
 
 _log = get_logger(__name__)
 
 #: Parts of the range of sizes that have a plan each, at most.
 MOST_PLANS: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Compiler:
-    """What decides how a model is compiled, whatever its sizes."""
-
-    target: CpuTarget
-    options: KernelOptions
-    precision: Precision
-    settings: Settings
-    pool: ThreadPool
-    memory: int
-    checks: bool
-
-    def units(self, graph: Graph, plan: GraphPlan | None = None) -> GraphUnits:
-        """The units of a graph."""
-        options = self.options
-        return graph_units(graph, self.target, options.threads, self.precision, options.accuracy, plan)
-
-    def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
-        """The plan of a run that computes values."""
-        return assemble(steps, self.pool, self.memory, wanted, checks=self.checks)
-
-    def kernels(
-        self,
-        units: Sequence[Unit],
-        known: Callable[[str], Array | None],
-        progress: Progress = no_progress,
-    ) -> tuple[UnitKernel, ...]:
-        """The kernel of each unit."""
-        return build_kernels(units, self.target, self.options, known, self.settings, progress)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,11 +59,12 @@ class PlannedStage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedRange:
-    """The plan of a range of sizes, and what its stages were made of: one, where no data says a size."""
+    """The plan of a range of sizes, and what each of its plans was made of."""
 
     ranges: Ranges
-    plan: OpenPlan | StagedPlan
+    plan: StagedPlan
     stages: tuple[PlannedStage, ...]
+    outputs: tuple[OpenTensor, ...]
 
 
 def plan_sizes(
@@ -104,7 +72,7 @@ def plan_sizes(
     sizes: OpenSizes,
     shapes: Shapes,
     constants: Mapping[str, Array],
-    compiler: Compiler,
+    compiler: OnCpu,
     progress: Progress = no_progress,
 ) -> list[PlannedRange]:
     """A plan for all sizes, or one each for parts of their range, the smaller sizes first.
@@ -155,15 +123,18 @@ def graphs_at(
 
 
 def _planned(
-    sizes: OpenSizes, graph: Graph, compiler: Compiler, packs: Packs, progress: Progress
+    sizes: OpenSizes, graph: Graph, compiler: OnCpu, packs: Packs, progress: Progress
 ) -> PlannedRange:
     ranges = tuple((known.least, known.largest) for known in sizes.ranges.values())
     maker = _Maker(sizes, compiler, packs, progress)
-    if not graph.counts and not graph.controls:
-        stage = maker.stage(graph, sizes.symbols, sizes)
-        return PlannedRange(ranges, stage.plan, (stage,))
-    plan = maker.staged(graph, sizes.symbols, sizes)
-    return PlannedRange(ranges, plan, tuple(maker.made))
+    course = maker.course(graph, sizes.symbols, sizes)
+    plan = StagedPlan(course, [stage.plan for stage in maker.made])
+    named = zip(graph.output_names, graph.outputs[: graph.returned], strict=False)
+    outputs = tuple(
+        OpenTensor(name, dtype_of((kind := graph.types[v]).dtype).numpy, tuple(map(sizes.told, kind.sizes)))
+        for name, v in named
+    )
+    return PlannedRange(ranges, plan, tuple(maker.made), outputs)
 
 
 @dataclass(slots=True, eq=False)
@@ -171,61 +142,80 @@ class _Maker:
     """Makes the plans of a graph's stages, and of the graphs that these run."""
 
     sizes: OpenSizes
-    compiler: Compiler
+    compiler: OnCpu
     packs: Packs
     progress: Progress
     made: list[PlannedStage] = field(default_factory=list)
 
-    def staged(self, graph: Graph, symbols: Mapping[str, int], sizes: OpenSizes | None = None) -> StagedPlan:
-        """The plan of a graph whose sizes, and course, data decides; its own symbols come behind others."""
+    def course(self, graph: Graph, symbols: Mapping[str, int], sizes: OpenSizes | None = None) -> Course:
+        """The course of a graph whose sizes, and course, data may decide; its symbols come behind others."""
         stages = stages_of(graph)
         symbols = {**symbols, **{symbol: 1 for stage in stages for symbol in stage.counts}}
         places = {symbol: n for n, symbol in enumerate(symbols)}
-        made: list[PlanStage] = []
+        made: list[RunStage] = []
+        open_ = list(graph.relations)
+        later = {symbol for stage in stages for symbol in stage.counts}
         for at, stage in enumerate(stages):
             counts = tuple(
                 Count(*graph.counts[s], places[s], *_said(graph, self.sizes, s)) for s in stage.counts
             )
-            part = self.stage(stage.graph, symbols, None if at else sizes)
-            runs = tuple(self._control(node, graph, symbols) for node in stage.controls)
-            made.append(PlanStage(counts, part.plan, runs))
+            numbers = SizeNumbers(symbols)
+            later -= stage.counts.keys()
+            found = [r for r in open_ if not {p.name for n in r[:2] for p in _base(n)} & later]
+            open_ = [r for r in open_ if r not in found]
+            relations = [self._relation(graph, numbers, *each) for each in found]
+            relations += [] if at or sizes is None else _relations(sizes, numbers)
+            runs = tuple(self._control(node, graph, symbols, numbers) for node in stage.controls)
+            plan = self.stage(stage.graph, numbers, relations)
+            made.append(RunStage(counts, plan, runs))
         outputs = graph.outputs[: graph.returned]
         constants = {value: graph.constants[value] for value in outputs if value in graph.constants}
         results = tuple(zip(graph.output_names, outputs, strict=False))
-        return StagedPlan(made, len(symbols), results, constants)
+        return Course(tuple(made), len(symbols), results, constants)
 
-    def _control(self, node: Node, graph: Graph, symbols: Mapping[str, int]) -> BranchStep | LoopStep:
+    def _control(
+        self, node: Node, graph: Graph, symbols: Mapping[str, int], numbers: SizeNumbers
+    ) -> Branch | Loop:
         control = graph.controls[node.used_outputs[0]]
         assert isinstance(control, Control)
-        plans = [self.staged(each, symbols) for each in control.graphs]
+        courses = tuple(self.course(each, symbols) for each in control.graphs)
         given = str(node.attributes["inputs"]).split(",")
         rest = iter(node.inputs)
         inputs = [next(rest) if present == "1" else "" for present in given]
         known = {v: graph.constants[v] for v in node.inputs if v in graph.constants}
-        if len(plans) == 2:
-            return BranchStep(inputs[0], (plans[0], plans[1]), node.inputs, node.outputs, known)
-        infos = tuple(
-            (dtype_of(graph.types[v].dtype).numpy, graph.types[v].rank) if v else None for v in node.outputs
+        if not control.takes:
+            return Branch(inputs[0], courses, node.inputs, node.outputs, known)
+        kinds = tuple(
+            (dtype_of(graph.types[v].dtype).numpy.name, (0, *map(numbers.amount, graph.types[v].sizes[1:])))
+            if v
+            else None
+            for v in node.outputs
         )
-        return LoopStep(
-            plans[0], tuple(inputs), control.takes, control.carried, node.inputs, node.outputs, infos, known
+        inputs += [""] * (2 - len(inputs))
+        return Loop(
+            courses, tuple(inputs), control.takes, control.carried, node.inputs, node.outputs, kinds, known
         )
 
-    def stage(self, graph: Graph, symbols: Mapping[str, int], sizes: OpenSizes | None) -> PlannedStage:
-        """The plan of a graph for all sizes; relations between ``sizes`` are checked by it."""
+    def _relation(self, graph: Graph, numbers: SizeNumbers, a: int, b: int, node: str) -> Relation:
+        """What a run checks of sizes that data says."""
+        texts = []
+        for size in (a, b):
+            text = self.sizes.shown(index_of(size))
+            for symbol, (value, place, axis) in reversed([*graph.counts.items()]):
+                said = f"axis {place} of {quoted(value)}" if axis else f"what {quoted(value)} says"
+                text = text.replace(symbol, said)
+            texts.append(text)
+        return Relation((texts[0], texts[1]), (numbers.amount(a), numbers.amount(b)), node, said=True)
+
+    def stage(self, graph: Graph, numbers: SizeNumbers, relations: Sequence[Relation]) -> int:
+        """The number of the plan of a graph for all sizes, which checks ``relations`` between these."""
         for array in graph.constants.values():
             self.packs.keep(array)
         compiler = self.compiler
-        made = compiler.units(graph)
-        graph, views = made.partition.graph, made.partition.views
-        kernels = compiler.kernels(made.units, constants_of(graph, views), self.progress)
-        steps = make_steps(graph, made.units, kernels, views, compiler.options.threads, self.packs)
-        steps = replace(steps, graph=without_packed(graph))
-        numbers = SizeNumbers(symbols)
-        relations = [] if sizes is None else [*_relations(sizes, numbers)]
+        steps, made = compiled_steps(graph, compiler, Clock(), self.progress, self.packs)
         plan = assemble_open(steps, compiler.pool, numbers, relations, checks=compiler.checks)
         self.made.append(PlannedStage(plan, steps, made))
-        return self.made[-1]
+        return len(self.made) - 1
 
 
 def _said(graph: Graph, sizes: OpenSizes, symbol: str) -> tuple[int, int]:

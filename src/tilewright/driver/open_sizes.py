@@ -152,6 +152,16 @@ class OpenSizes:
             )
         return shown
 
+    def told(self, value: int) -> int | str | AffineDim:
+        """A dimension of an output: what runs show of it, the text of an expression, or "?"."""
+        if not isinstance(value, Size):
+            return value
+        shown, names = self._affine(value), self.names()
+        if isinstance(shown, AffineDim) and (shown.terms, shown.offset) == (((shown.terms[0][0], 1),), 0):
+            return shown.terms[0][0]
+        known = base_symbols(value.index).keys() <= names.keys()
+        return shown if shown is not None else self.shown(value.index) if known else "?"
+
     def _affine(self, value: int) -> int | AffineDim | None:
         if not isinstance(value, Size):
             return value

@@ -82,6 +82,7 @@ def _part(graph: Graph, nodes: list[Node]) -> Graph:
         constants={value: array for value, array in graph.constants.items() if value in read},
         counts={},
         controls={},
+        relations=(),
         returned=None,
     )
 

@@ -16,12 +16,12 @@ from tilewright.build import Array, UnitKernel, describe, flops, read_sizes
 from tilewright.cost import Machine
 from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
 from tilewright.driver.choices import physical_memory
+from tilewright.driver.explained import Text, kernel_texts
 from tilewright.driver.kernels import KernelOptions, build_kernels, scheduled_kernel
-from tilewright.driver.model import CompiledModel, Text, kernel_texts
+from tilewright.driver.model import CompiledModel
 from tilewright.driver.open_assembly import assemble_open
 from tilewright.driver.profile import Profile
 from tilewright.driver.progress import Progress
-from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Described, Library, Weights, range_manifest, save_model
 from tilewright.driver.size_program import SizeNumbers
 from tilewright.driver.units import Unit
@@ -45,7 +45,9 @@ from tilewright.runtime import (
     OpenManifest,
     OpenTensor,
     SizeRange,
+    StagedPlan,
     ThreadPool,
+    one_plan,
 )
 from tilewright.schedule import Schedule
 from tilewright.support import InputError, Settings, known_names, quoted
@@ -119,19 +121,30 @@ class _Compiled:
         """
         program = self.unit.program
         sizes = {p.name: SizeRange(p.lo, p.hi, p.multiple_of) for p in program.params}
-        inputs = tuple(
-            OpenTensor(b.name, b.dtype.numpy, tuple(_open_dim(b, e) for e in b.physical_shape))
-            for b in program.inputs
-            if b.name not in self.constants
+        inputs, outputs = (
+            tuple(
+                OpenTensor(b.name, b.dtype.numpy, tuple(map(_open_dim, b.physical_shape))) for b in arguments
+            )
+            for arguments in (program.inputs, program.outputs)
         )
+        inputs = tuple(each for each in inputs if each.name not in self.constants)
+        for tensor in inputs:
+            if strange := [dim for dim in tensor.shape if isinstance(dim, str) and dim not in sizes]:
+                raise InputError(
+                    f"the input {quoted(tensor.name)} has a dimension of {strange[0]} elements: a file says "
+                    "sums of sizes",
+                    hint="at(…).save(path) saves the program at fixed sizes",
+                )
         numbers = SizeNumbers({p.name: 1 for p in program.params})
         steps = self.steps(None)
-        plan = assemble_open(steps, self.pool, numbers, (), checks=True)
-        said = Described(program.name, self.kernel.target, (), (), index_bounds(steps.graph))
+        whole = assemble_open(steps, self.pool, numbers, (), checks=True)
+        plan = StagedPlan(one_plan(len(sizes), [tensor.name for tensor in whole.outputs]), [whole])
+        said = Described(program.name, self.kernel.target, (), (), {})
         library, weights = Library(), Weights()
         ranges = tuple((known.least, known.largest) for known in sizes.values())
-        manifest = range_manifest(ranges, plan, steps.kernels, said, library, weights)
-        return OpenManifest(sizes, inputs, (manifest,), ()), library, weights
+        made_of = [(steps.graph, steps.kernels)]
+        manifest = range_manifest(ranges, plan, made_of, said, library, weights)
+        return OpenManifest(sizes, inputs, outputs, (manifest,)), library, weights
 
 
 class CompiledProgram(HoldsCode):
@@ -356,18 +369,15 @@ def _known(program: Program, constants: Mapping[str, Array]) -> dict[str, Array]
     return known
 
 
-def _open_dim(b: Buffer, extent: Index) -> int | str | AffineDim:
-    """A dimension of an input as a file says it. Raises InputError for one that is not affine in sizes."""
+def _open_dim(extent: Index) -> int | str | AffineDim:
+    """A dimension as a file says it: as a text where it is not affine in sizes."""
     if extent.is_const:
         return extent.const
     terms = tuple((atom.name, factor) for atom, factor in extent.terms if isinstance(atom, Param))
     if len(terms) < len(extent.terms):
-        raise InputError(
-            f"the input {quoted(b.name)} has a dimension of {extent} elements: a file says sums of sizes",
-            hint="at(…).save(path) saves the program at fixed sizes",
-        )
+        return str(extent)
     return (
-        terms[0][0] if not extent.const and terms == ((terms[0][0], 1),) else AffineDim(terms, extent.const)
+        terms[0][0] if (terms, extent.const) == (((terms[0][0], 1),), 0) else AffineDim(terms, extent.const)
     )
 
 

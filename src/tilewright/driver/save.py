@@ -18,6 +18,8 @@ from tilewright.build import Kernel, UnitKernel, is_plain
 from tilewright.codegen import can_link, link_shared, rename_functions, shared_library
 from tilewright.devices import DevicePlanContents
 from tilewright.driver.assemble import Assembled, Steps
+from tilewright.driver.samples import index_bounds
+from tilewright.graph import Graph
 from tilewright.runtime import (
     ALIGNMENT,
     CODE,
@@ -31,12 +33,18 @@ from tilewright.runtime import (
     Manifest,
     OpenManifest,
     OpenPlan,
+    PartManifest,
     Piece,
     PlanContents,
     RangeManifest,
+    Ranges,
     Requirements,
+    SizeProgram,
+    Sizes,
+    StagedPlan,
     TensorInfo,
     kernel_symbol,
+    one_plan,
     write_container,
 )
 from tilewright.support import InputError, InternalError, quoted
@@ -187,28 +195,51 @@ def take_apart(
 
 
 def range_manifest(
-    ranges: Sequence[tuple[int, int]],
-    plan: OpenPlan,
-    kernels: Sequence[UnitKernel],
+    ranges: Ranges,
+    plan: StagedPlan,
+    made_of: Sequence[tuple[Graph, Sequence[UnitKernel]]],
     said: Described,
     library: Library,
     weights: Weights,
 ) -> RangeManifest:
-    """The manifest of a range of sizes, its kernels and constants put to those of a file."""
-    largest = plan.program.values([hi for _, hi in ranges])
-    said = replace(
-        said,
-        inputs=tuple(tensor.at(largest) for tensor in plan.inputs),
-        outputs=tuple(tensor.at(largest) for tensor in plan.outputs),
+    """The manifest of a range of sizes, its kernels and constants put to those of a file.
+
+    ``made_of`` are the graph and the kernels of each plan.
+    """
+    parts = [
+        _part(each, kernels, replace(said, index_bounds=index_bounds(graph)), library, weights)
+        for each, (graph, kernels) in zip(plan.plans, made_of, strict=True)
+    ]
+    return RangeManifest(ranges, tuple(parts), plan.course)
+
+
+def single_range(sizes: Sizes, manifest: Manifest) -> RangeManifest:
+    """A model of fixed sizes as the range of these alone."""
+    shapes = [tuple(info.shape for info in infos) for infos in (manifest.inputs, manifest.outputs)]
+    part = PartManifest(
+        replace(manifest, param_count=len(sizes)), SizeProgram(len(sizes), ()), shapes[0], shapes[1]
     )
-    calls = library.calls(plan.plan.contents.steps, kernels)
-    own = len(plan.plan.contents.constants)
+    course = one_plan(len(sizes), [info.name for info in manifest.outputs])
+    return RangeManifest(tuple((n, n) for n in sizes), (part,), course)
+
+
+def _part(
+    plan: OpenPlan, kernels: Sequence[UnitKernel], said: Described, library: Library, weights: Weights
+) -> PartManifest:
+    contents = plan.plan.contents
+    # shapes are those of runs; where there are none of these, they are known
+    shown = [
+        tuple(t.at(()) if not contents.param_count else TensorInfo(t.name, t.dtype, ()) for t in tensors)
+        for tensors in (plan.inputs, plan.outputs)
+    ]
+    said = replace(said, inputs=shown[0], outputs=shown[1])
+    calls = library.calls(contents.steps, kernels)
     results = tuple(
-        replace(ref, index=own + ref.index) if ref.kind == CONSTANT else ref for ref in plan.results
+        replace(ref, index=len(contents.constants) + ref.index) if ref.kind == CONSTANT else ref
+        for ref in plan.results
     )
-    places = weights.place((*plan.plan.contents.constants, *plan.constants))
-    return RangeManifest(
-        ranges=tuple(ranges),
+    places = weights.place((*contents.constants, *plan.constants))
+    return PartManifest(
         plan=said.manifest_of_cpu(plan.plan, calls, places, results),
         program=plan.program,
         inputs=tuple(tensor.extents for tensor in plan.inputs),
@@ -238,9 +269,11 @@ def save_model(
     else:
         with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
             code = link_shared(objects, Path(folder, "kernels.so"), exports=symbols).read_bytes()
-    write_container(
-        as_path(path, "a saved model"), manifest.as_data(), {CODE: [code], WEIGHTS: weights.pieces}
-    )
+    if isinstance(manifest, OpenManifest):
+        data = manifest.as_data(lambda array: weights.place([array])[0])
+    else:
+        data = manifest.as_data()
+    write_container(as_path(path, "a saved model"), data, {CODE: [code], WEIGHTS: weights.pieces})
 
 
 def results_of(

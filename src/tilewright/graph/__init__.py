@@ -6,10 +6,11 @@ Read `model.py` first, then `registry.py` and one file of `ops/`.
 from tilewright.graph import decompositions, ops
 from tilewright.graph.chains import contraction_runs, join_groups
 from tilewright.graph.control import Control, Counted
+from tilewright.graph.counting import MOST_COUNTED
 from tilewright.graph.evaluate import evaluate_graph
 from tilewright.graph.fusion import FusionOptions, fuse
 from tilewright.graph.groups import Group, Partition
-from tilewright.graph.infer import MOST_COUNTED, Limits, typed_graph
+from tilewright.graph.infer import typed_graph
 from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory, plan_slots
 from tilewright.graph.model import Array, Attribute, Dim, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.ops.common import NARROW_INTEGERS
@@ -41,6 +42,7 @@ from tilewright.graph.registry import (
     find_operator,
     is_supported,
 )
+from tilewright.graph.walk import Limits
 
 __all__ = [
     "Control",

@@ -12,10 +12,11 @@ from tilewright.ir import Index, Size, base_symbols
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Sizes that data may say: what those of some symbols are ``said`` to be, and numbers for new symbols."""
+    """Sizes that data may say: what some are ``said`` to be, numbers for new ones, all symbols."""
 
     said: Mapping[str, Index]
     numbers: Iterator[int] = field(default_factory=count)
+    symbols: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -189,6 +189,8 @@ class Graph:
     """Inputs and outputs, by the model's names, of numbers that stand for texts, and these in their order."""
     maps: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     """Outputs whose rows are maps, by the model's names, and their keys."""
+    relations: tuple[tuple[int, int, str], ...] = ()
+    """Sizes that data says and that have to be equal, which each run checks, and the node that needs it."""
     returned: int | None = None
     """How many of the outputs the graph is for; others are values that say sizes. All, where it is None."""
     _producers: dict[str, Node] = field(default_factory=dict, init=False, repr=False)

@@ -180,7 +180,7 @@ class Context:
         difference = index_of(a) - index_of(b)
         low, high = int_lower(difference, {}), int_upper(difference, {})
         if difference.terms and (low is None or low <= 0) and (high is None or high >= 0):
-            raise RelationError(difference)
+            raise RelationError(difference, (a, b))
         return False
 
     def has(self, name: str) -> bool:

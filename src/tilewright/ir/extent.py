@@ -33,11 +33,11 @@ class OpenSignError(OpenSizeError):
 
 
 class RelationError(OpenSizeError):
-    """Two sizes that only a run knows have to be equal: their ``difference`` has to be 0."""
+    """Two ``sizes`` that only a run knows have to be equal: their ``difference`` has to be 0."""
 
-    def __init__(self, difference: Index) -> None:
+    def __init__(self, difference: Index, sizes: tuple[int, int]) -> None:
         super().__init__(f"the sizes of a run have to be such that {difference} is 0")
-        self.difference = difference
+        self.difference, self.sizes = difference, sizes
 
 
 class Size(_Integer):

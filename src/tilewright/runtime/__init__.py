@@ -2,6 +2,7 @@
 
 from tilewright.runtime.bound import BoundModel, bound_feeds
 from tilewright.runtime.container import Piece, write_container
+from tilewright.runtime.course import Branch, Control, Count, Course, Loop, RunStage, one_plan
 from tilewright.runtime.device_code import DeviceCode, SavedKernel
 from tilewright.runtime.executor import (
     Amount,
@@ -23,6 +24,7 @@ from tilewright.runtime.memory import (
     guarded_array,
     return_free_memory,
 )
+from tilewright.runtime.model import FixedModel, Model, Prepared
 from tilewright.runtime.native import (
     ALIGNMENT,
     ARENA,
@@ -34,7 +36,8 @@ from tilewright.runtime.native import (
     OUTPUT,
     now_ns,
 )
-from tilewright.runtime.open_manifest import OpenManifest, RangeManifest
+from tilewright.runtime.open_manifest import OpenManifest, PartManifest, RangeManifest
+from tilewright.runtime.open_model import OpenModel
 from tilewright.runtime.open_plan import OpenPlan, Relation, SizedTensor
 from tilewright.runtime.open_sizes import (
     AffineDim,
@@ -50,7 +53,7 @@ from tilewright.runtime.results import Results
 from tilewright.runtime.saved import SavedModel
 from tilewright.runtime.saved_open import SavedDynamicModel
 from tilewright.runtime.size_program import SIZE_OPS, SizeProgram
-from tilewright.runtime.staged import BranchStep, Count, CountError, LoopStep, PlanStage, StagedPlan
+from tilewright.runtime.staged import PlanRun, StagedPlan
 from tilewright.runtime.tensors import (
     HoldsCode,
     TensorInfo,
@@ -59,6 +62,7 @@ from tilewright.runtime.tensors import (
     checked_feeds,
     checked_input_names,
     checked_names,
+    checked_repeats,
     checked_results,
     draw_feeds,
     laid_out,
@@ -98,11 +102,19 @@ __all__ = [
     "SIZE_OPS",
     "SizeProgram",
     "Results",
-    "BranchStep",
+    "Branch",
+    "Control",
     "Count",
-    "CountError",
-    "LoopStep",
-    "PlanStage",
+    "Course",
+    "Loop",
+    "RunStage",
+    "one_plan",
+    "FixedModel",
+    "Model",
+    "PlanRun",
+    "OpenModel",
+    "PartManifest",
+    "Prepared",
     "StagedPlan",
     "OpenManifest",
     "OpenTensor",
@@ -123,6 +135,7 @@ __all__ = [
     "checked_feeds",
     "checked_input_names",
     "checked_names",
+    "checked_repeats",
     "checked_results",
     "default_pool",
     "Amount",

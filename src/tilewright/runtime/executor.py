@@ -386,6 +386,11 @@ class ExecutionPlan:
         tables = self._tables(inputs, outputs, params)
         return BoundPlan(self, inputs, outputs, params, (self._handle, *tables))
 
+    def reserve(self, params: Sequence[int] = ()) -> None:
+        """Have the memory of one run of these parameters. Raises ResourceError where there is none."""
+        if native.library().tw_plan_reserve(self._handle, self._param_table.pack(*params)):
+            raise ResourceError(f"no memory to run the plan ({format_bytes(self.run_bytes)})")
+
     def trim(self) -> None:
         """Free the memory kept for runs to come."""
         native.library().tw_plan_trim(self._handle)

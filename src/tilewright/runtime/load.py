@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from tilewright.runtime.manifest import (
     kernel_symbol,
     read_manifest,
 )
-from tilewright.runtime.open_manifest import OpenManifest, RangeManifest, is_open, read_open_manifest
+from tilewright.runtime.open_manifest import OpenManifest, PartManifest, is_open, read_open_manifest
 from tilewright.runtime.open_plan import OpenPlan, SizedTensor
 from tilewright.runtime.pool import ThreadPool, pool_for
 from tilewright.runtime.saved import SavedModel
 from tilewright.runtime.saved_open import SavedDynamicModel
+from tilewright.runtime.staged import StagedPlan
 from tilewright.runtime.tensors import TensorInfo, tensor_bytes
 from tilewright.support import (
     ArtefactError,
@@ -72,8 +74,13 @@ def open_saved_model(path: str | os.PathLike[str], *, verify: bool = True) -> Op
     file = Path(path)
     shown = quoted_path(file)
     container = open_container(file, verify=verify)
-    read = read_open_manifest if is_open(container.manifest) else read_manifest
-    opened = OpenedModel(read(container.manifest, shown), container.sections, (), shown)
+    manifest: Manifest | OpenManifest
+    if is_open(container.manifest):
+        content = container.sections.get(WEIGHTS, memoryview(b""))
+        manifest = read_open_manifest(container.manifest, shown, partial(_bytes, content))
+    else:
+        manifest = read_manifest(container.manifest, shown)
+    opened = OpenedModel(manifest, container.sections, (), shown)
     weights = tuple(_weights(plan, container.sections, shown) for plan in opened.plans)
     return replace(opened, weights=weights)
 
@@ -97,17 +104,12 @@ def load_opened(
     made = [_plan(plan, arrays, pool, code) for plan, arrays in zip(plans, weights, strict=True)]
     if isinstance(opened.manifest, Manifest):
         return SavedModel(opened.manifest, made[0], weights[0], threads=pool.threads)
-    whole = opened.manifest
+    whole, rest = opened.manifest, iter(zip(made, weights, strict=True))
     ranges = [
-        (each.ranges, _open_plan(each, plan, arrays, shown))
-        for each, plan, arrays in zip(whole.ranges, made, weights, strict=False)
+        (each.ranges, StagedPlan(each.course, [_open_plan(part, *next(rest), shown) for part in each.parts]))
+        for each in whole.ranges
     ]
-    rest = zip(whole.single, made[len(ranges) :], weights[len(ranges) :], strict=True)
-    single = {
-        sizes: SavedModel(manifest, plan, arrays, threads=pool.threads)
-        for (sizes, manifest), plan, arrays in rest
-    }
-    return SavedDynamicModel(whole, ranges, single)
+    return SavedDynamicModel(whole, ranges, pool.threads)
 
 
 def is_saved_model(path: str | os.PathLike[str]) -> bool:
@@ -141,6 +143,12 @@ def _weights(manifest: Manifest, sections: Mapping[str, memoryview], shown: str)
     return tuple(whole[offset : offset + nbytes] for offset, nbytes in manifest.constants)
 
 
+def _bytes(content: memoryview, offset: int, nbytes: int) -> Array:
+    if offset + nbytes > len(content):
+        raise MalformedError("constants")
+    return np.ndarray(nbytes, np.uint8, buffer=content[offset : offset + nbytes])
+
+
 def _check_memory(manifest: Manifest, pool: ThreadPool, shown: str) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     needed = manifest.arena_bytes + manifest.workspace_bytes + manifest.scratch_bytes * pool.threads
@@ -168,7 +176,7 @@ def _plan(manifest: Manifest, weights: Sequence[Array], pool: ThreadPool, code: 
     return ExecutionPlan(pool, contents, [code])
 
 
-def _open_plan(each: RangeManifest, plan: ExecutionPlan, weights: Sequence[Array], shown: str) -> OpenPlan:
+def _open_plan(each: PartManifest, plan: ExecutionPlan, weights: Sequence[Array], shown: str) -> OpenPlan:
     def sized(infos: Sequence[TensorInfo], shapes: Sequence[Any]) -> list[SizedTensor]:
         return [SizedTensor(info.name, info.dtype, shape) for info, shape in zip(infos, shapes, strict=True)]
 

@@ -243,6 +243,8 @@ def _check(manifest: Manifest) -> None:
     for call in manifest.calls:
         if call.lane >= manifest.threads or call.section > len(manifest.calls):
             raise MalformedError(f"the section or lane of {call.name!r}")
+        if any(ref.first >= len(call.buffers) for ref in call.buffers):
+            raise MalformedError(f"a place of {call.name!r}, which moves on")
     count = len(manifest.calls)
     if (code := manifest.device) is not None:
         count = len(code.steps)
@@ -271,7 +273,8 @@ def _check_amounts(manifest: Manifest) -> None:
     refs = [*_places(manifest)]
     amounts: list[Amount] = [*manifest.plan_inputs, *manifest.plan_outputs, *manifest.slots]
     amounts += [amount for ref in refs for amount in (ref.offset, ref.nbytes)]
-    amounts += [param for call in manifest.calls for param in call.params]
+    amounts += [param for call in manifest.calls for param in (*call.params, call.repeat)]
+    amounts += [ref.advance for call in manifest.calls for ref in call.buffers]
     amounts += [
         n for check in manifest.checks for n in (check.low, check.high, *check.shape, check.many or 0)
     ]
@@ -320,6 +323,13 @@ def check_places(manifest: Manifest, params: Sequence[int]) -> None:
         whole = sizes.get(ref.kind, [])
         if ref.index >= len(whole) or at(ref.offset) + at(ref.nbytes) > whole[ref.index]:
             raise MalformedError(f"the place {_ref_data(ref)} does not exist")
+    for call in manifest.calls:
+        for ref in call.buffers if call.repeat != 1 else ():
+            # the last of the calls that it moves on to
+            moved = amount_in(ref.advance, params) * max(at(call.repeat) - (2 if ref.first else 1), 0)
+            last = at(ref.offset) + moved
+            if not 0 <= last <= sizes[ref.kind][ref.index] - at(ref.nbytes):
+                raise MalformedError(f"a place of {call.name!r}, which moves on")
     for check in manifest.checks:
         count, item = at(check.count), np.dtype(check.dtype).itemsize
         last = check.first + max(count - 1, 0) * check.stride

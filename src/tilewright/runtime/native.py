@@ -129,6 +129,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "tw_plan_create": (c_void_p, [c_void_p, POINTER(PlanDescription)]),
     "tw_plan_destroy": (None, [c_void_p]),
     "tw_plan_trim": (None, [c_void_p]),
+    "tw_plan_reserve": (c_int32, [c_void_p, c_void_p]),
     "tw_plan_run": (
         c_int32,
         [

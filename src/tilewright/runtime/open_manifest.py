@@ -1,28 +1,32 @@
 """What a saved model with open sizes says about itself: its sizes, and the plans of their ranges.
 
-Each plan is for a range of sizes: what depends on these is a number that its size program computes. Single
-sizes may have plans of their own.
+Each range, be it of single sizes, has plans, and a course that says when they run: what depends on sizes is a
+number that a plan's size program computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.runtime import native
 from tilewright.runtime.container import newer_or_older
+from tilewright.runtime.course import Course, check_course, course_data, read_course
 from tilewright.runtime.entries import MalformedError, entry, list_of, number, numbers, size, text
 from tilewright.runtime.executor import MAX_BYTES, Amount, ParamRef
 from tilewright.runtime.manifest import ABI, DTYPES, Manifest, amount_data, read_plan, read_size
 from tilewright.runtime.open_plan import Relation
-from tilewright.runtime.open_sizes import AffineDim, OpenTensor, Ranges, SizeRange, Sizes
+from tilewright.runtime.open_sizes import AffineDim, OpenTensor, Ranges, SizeRange
 from tilewright.runtime.size_program import SIZE_OPS, SizeProgram
 from tilewright.support import ArtefactError
 
-OPEN_SCHEMA: Final = 6
+Array = npt.NDArray[Any]
+
+OPEN_SCHEMA: Final = 7
 """Version of the manifest of models with open sizes."""
 _MOST_SIZES: Final = 64
 
@@ -30,11 +34,14 @@ Extents: TypeAlias = tuple[Amount, ...]
 """A shape of numbers, or those of a run."""
 
 
-@dataclass(frozen=True, slots=True)
-class RangeManifest:
-    """The plan of a range of sizes, what its runs compute of these, and the shapes of inputs and outputs."""
+Load: TypeAlias = Callable[[int, int], Array]
+"""What gives bytes of a file's constants, by their place."""
 
-    ranges: Ranges
+
+@dataclass(frozen=True, slots=True)
+class PartManifest:
+    """A plan, what its runs compute of sizes, and the shapes of its inputs and outputs."""
+
     plan: Manifest
     program: SizeProgram
     inputs: tuple[Extents, ...]
@@ -42,50 +49,66 @@ class RangeManifest:
     relations: tuple[Relation, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeManifest:
+    """The plans of a range of sizes, and their course."""
+
+    ranges: Ranges
+    parts: tuple[PartManifest, ...]
+    course: Course
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class OpenManifest:
-    """A saved model with open sizes, by name with their values."""
+    """A saved model with open sizes, by name with their values. The first range that has some sizes runs."""
 
     sizes: Mapping[str, SizeRange]
     inputs: tuple[OpenTensor, ...]
+    outputs: tuple[OpenTensor, ...]
     ranges: tuple[RangeManifest, ...]
-    single: tuple[tuple[Sizes, Manifest], ...]
 
     @property
     def plans(self) -> tuple[Manifest, ...]:
-        """The plans of all ranges, then those of single sizes."""
-        return (*(each.plan for each in self.ranges), *(plan for _, plan in self.single))
+        """The plans of all ranges."""
+        return tuple(part.plan for each in self.ranges for part in each.parts)
 
-    def as_data(self) -> dict[str, Any]:
-        """The manifest as plain data."""
+    def as_data(self, keep: Callable[[Array], Sequence[int]]) -> dict[str, Any]:
+        """The manifest as plain data; ``keep`` puts an array into the file, and says where it is."""
         return {
             "schema": OPEN_SCHEMA,
             "abi": ABI,
             "sizes": [[name, known.least, known.largest, known.step] for name, known in self.sizes.items()],
-            "inputs": [
-                {"name": each.name, "dtype": each.dtype.name, "dims": list(map(_dim_data, each.dims))}
-                for each in self.inputs
-            ],
+            "inputs": list(map(_tensor_data, self.inputs)),
+            "outputs": list(map(_tensor_data, self.outputs)),
             "ranges": [
                 {
                     "ranges": [list(pair) for pair in each.ranges],
-                    "program": [list(row) for row in each.program.instructions],
-                    "inputs": [list(map(amount_data, shape)) for shape in each.inputs],
-                    "outputs": [list(map(amount_data, shape)) for shape in each.outputs],
-                    "relations": [[*r.texts, *map(amount_data, r.numbers), r.node] for r in each.relations],
-                    "plan": each.plan.as_data(),
+                    "course": course_data(each.course, keep),
+                    "parts": [
+                        {
+                            "sizes": part.program.count,
+                            "program": [list(row) for row in part.program.instructions],
+                            "inputs": [list(map(amount_data, shape)) for shape in part.inputs],
+                            "outputs": [list(map(amount_data, shape)) for shape in part.outputs],
+                            "relations": [
+                                [*r.texts, *map(amount_data, r.numbers), r.node, r.said]
+                                for r in part.relations
+                            ],
+                            "plan": part.plan.as_data(),
+                        }
+                        for part in each.parts
+                    ],
                 }
                 for each in self.ranges
             ],
-            "single": [{"sizes": list(sizes), "plan": plan.as_data()} for sizes, plan in self.single],
         }
 
 
-def read_open_manifest(data: Mapping[str, Any], shown: str) -> OpenManifest:
+def read_open_manifest(data: Mapping[str, Any], shown: str, load: Load) -> OpenManifest:
     """The manifest from plain data, checked: what a run reads and writes is checked at its sizes.
 
-    ``shown`` names the file in messages. Raises ArtefactError for another version, or naming the entry that
-    is wrong.
+    ``shown`` names the file in messages, ``load`` gives its constants. Raises ArtefactError for another
+    version, or naming the entry that is wrong.
     """
     if (schema := data.get("schema")) != OPEN_SCHEMA and type(schema) is int:
         raise newer_or_older(shown, "schema", schema, OPEN_SCHEMA)
@@ -93,7 +116,7 @@ def read_open_manifest(data: Mapping[str, Any], shown: str) -> OpenManifest:
         if size(data, "schema") != OPEN_SCHEMA:
             raise MalformedError("schema")
         abi = size(data, "abi")
-        manifest = _read(data)
+        manifest = _read(data, load)
         _check(manifest)
     except MalformedError as error:
         raise ArtefactError(f"the manifest of {shown} is malformed: {error}") from None
@@ -107,8 +130,11 @@ def is_open(data: Mapping[str, Any]) -> bool:
     return "ranges" in data
 
 
-def _dim_data(dim: int | str | AffineDim) -> int | str | list[int | list[Any]]:
-    return [list(map(list, dim.terms)), dim.offset] if isinstance(dim, AffineDim) else dim
+def _tensor_data(each: OpenTensor) -> dict[str, Any]:
+    def dim_data(dim: int | str | AffineDim) -> int | str | list[int | list[Any]]:
+        return [list(map(list, dim.terms)), dim.offset] if isinstance(dim, AffineDim) else dim
+
+    return {"name": each.name, "dtype": each.dtype.name, "dims": list(map(dim_data, each.shape))}
 
 
 def _dim(value: object, what: str) -> int | str | AffineDim:
@@ -132,7 +158,7 @@ def _factor(value: object, what: str) -> int:
     return value
 
 
-def _read(data: Mapping[str, Any]) -> OpenManifest:
+def _read(data: Mapping[str, Any], load: Load) -> OpenManifest:
     sizes: dict[str, SizeRange] = {}
     for value in entry(data, "sizes", list):
         if not isinstance(value, list) or len(value) != 4 or text(value[0], "sizes") in sizes:
@@ -145,13 +171,13 @@ def _read(data: Mapping[str, Any]) -> OpenManifest:
         raise MalformedError("sizes")
     return OpenManifest(
         sizes=sizes,
-        inputs=list_of(data, "inputs", _input),
-        ranges=tuple(_range(value, count) for value in entry(data, "ranges", list)),
-        single=tuple(_single(value, count) for value in entry(data, "single", list)),
+        inputs=list_of(data, "inputs", _tensor),
+        outputs=list_of(data, "outputs", _tensor),
+        ranges=tuple(_range(value, count, load) for value in entry(data, "ranges", list)),
     )
 
 
-def _input(value: object, what: str) -> OpenTensor:
+def _tensor(value: object, what: str) -> OpenTensor:
     data = value if isinstance(value, dict) else {}
     if (dtype := data.get("dtype")) not in DTYPES:
         raise MalformedError(what)
@@ -159,11 +185,20 @@ def _input(value: object, what: str) -> OpenTensor:
     return OpenTensor(entry(data, "name", str), np.dtype(dtype), dims)
 
 
-def _range(value: object, count: int) -> RangeManifest:
+def _range(value: object, count: int, load: Load) -> RangeManifest:
     data = value if isinstance(value, dict) else {}
     pairs = entry(data, "ranges", list)
     if len(pairs) != count:
         raise MalformedError("ranges")
+    course = read_course(data.get("course"), load)
+    parts = tuple(_part(each) for each in entry(data, "parts", list))
+    ranges = [numbers(pair, 2, "ranges") for pair in pairs]
+    return RangeManifest(tuple((lo, hi) for lo, hi in ranges), parts, course)
+
+
+def _part(value: object) -> PartManifest:
+    data = value if isinstance(value, dict) else {}
+    count = size(data, "sizes")
 
     def shapes(key: str) -> tuple[Extents, ...]:
         found = entry(data, key, list)
@@ -172,9 +207,7 @@ def _range(value: object, count: int) -> RangeManifest:
         return tuple(tuple(read_size(extent, key) for extent in shape) for shape in found)
 
     rows = tuple(_instruction(row, count + at) for at, row in enumerate(entry(data, "program", list)))
-    ranges = [numbers(pair, 2, "ranges") for pair in pairs]
-    return RangeManifest(
-        ranges=tuple((lo, hi) for lo, hi in ranges),
+    return PartManifest(
         plan=read_plan(entry(data, "plan", dict)),
         program=SizeProgram(count, rows),
         inputs=shapes("inputs"),
@@ -194,15 +227,12 @@ def _instruction(value: object, at: int) -> tuple[str, int, int]:
 
 
 def _relation(value: object, what: str) -> Relation:
-    if not isinstance(value, list) or len(value) != 5:
+    if not isinstance(value, list) or len(value) != 6 or type(value[5]) is not bool:
         raise MalformedError(what)
     texts = (text(value[0], what), text(value[1], what))
-    return Relation(texts, (read_size(value[2], what), read_size(value[3], what)), text(value[4], what))
-
-
-def _single(value: object, count: int) -> tuple[Sizes, Manifest]:
-    data = value if isinstance(value, dict) else {}
-    return tuple(numbers(data.get("sizes"), count, "sizes")), read_plan(entry(data, "plan", dict))
+    return Relation(
+        texts, (read_size(value[2], what), read_size(value[3], what)), text(value[4], what), value[5]
+    )
 
 
 def _check(manifest: OpenManifest) -> None:
@@ -212,40 +242,41 @@ def _check(manifest: OpenManifest) -> None:
     shown = {name for each in manifest.inputs for name in each.sizes}
     if shown != set(manifest.sizes):
         raise MalformedError("sizes")
-    names = [(each.name, each.dtype) for each in manifest.inputs]
-    outputs = [(each.name, each.dtype) for each in plans[0].outputs]
-    for plan in plans:
-        if [(each.name, each.dtype) for each in plan.inputs] != names:
-            raise MalformedError("inputs")
-        if [(each.name, each.dtype) for each in plan.outputs] != outputs:
-            raise MalformedError("outputs")
-        if (plan.requires, plan.threads, plan.device) != (plans[0].requires, plans[0].threads, None):
-            raise MalformedError("requires")
-    for sizes, plan in manifest.single:
-        if plan.param_count or len(sizes) != len(manifest.sizes):
-            raise MalformedError("single")
-        values = dict(zip(manifest.sizes, sizes, strict=True))
-        if [each.shape for each in plan.inputs] != [each.at(values).shape for each in manifest.inputs]:
-            raise MalformedError("inputs")
+    if any((p.requires, p.threads, p.device) != (plans[0].requires, plans[0].threads, None) for p in plans):
+        raise MalformedError("requires")
     for each in manifest.ranges:
-        _check_range(manifest, each)
+        bounds = zip(each.ranges, manifest.sizes.values(), strict=True)
+        if any(not known.least <= lo <= hi <= known.largest for (lo, hi), known in bounds):
+            raise MalformedError("ranges")
+        for part in each.parts:
+            _check_part(manifest, part)
+        if [name for name, _ in each.course.results] != [tensor.name for tensor in manifest.outputs]:
+            raise MalformedError("outputs")
+        if any(course.sizes < len(manifest.sizes) for course in each.course.every()):
+            raise MalformedError("sizes")
+        known = [
+            (p.program, [t.name for t in p.plan.inputs], [t.name for t in p.plan.outputs]) for p in each.parts
+        ]
+        check_course(each.course, known, [tensor.name for tensor in manifest.inputs])
 
 
-def _check_range(manifest: OpenManifest, each: RangeManifest) -> None:
+def _check_part(manifest: OpenManifest, part: PartManifest) -> None:
     """That shapes are those of the tensors, and of numbers that there are."""
-    plan = each.plan
-    bounds = zip(each.ranges, manifest.sizes.values(), strict=True)
-    if any(not known.least <= lo <= hi <= known.largest for (lo, hi), known in bounds):
-        raise MalformedError("ranges")
-    count = each.program.count + len(each.program.instructions)
+    plan = part.plan
+    count = part.program.count + len(part.program.instructions)
     if plan.param_count != count:
         raise MalformedError("params")
-    if [len(shape) for shape in each.inputs] != [len(known.dims) for known in manifest.inputs]:
+    if len(part.inputs) != len(plan.inputs) or len(plan.inputs) != len(plan.plan_inputs):
         raise MalformedError("inputs")
-    if len(each.outputs) != len(plan.outputs) or len(each.outputs) != len(plan.results):
+    tensors = {tensor.name: tensor for tensor in manifest.inputs}
+    for info, shape in zip(plan.inputs, part.inputs, strict=True):
+        tensor = tensors.get(info.name)
+        if tensor is not None and (tensor.dtype, len(tensor.shape)) != (info.dtype, len(shape)):
+            raise MalformedError("inputs")
+    if len(part.outputs) != len(plan.outputs) or len(part.outputs) != len(plan.results):
         raise MalformedError("outputs")
-    used: Sequence[Amount] = [n for shape in (*each.inputs, *each.outputs) for n in shape]
-    used = [*used, *(n for relation in each.relations for n in relation.numbers)]
+    used: Sequence[Amount] = [n for shape in (*part.inputs, *part.outputs) for n in shape]
+    used = [*used, *(n for relation in part.relations for n in relation.numbers)]
     if any(isinstance(n, ParamRef) and n.index >= count for n in used):
         raise MalformedError("program")
     made = {ref.index for ref in plan.results if ref.kind == native.OUTPUT}

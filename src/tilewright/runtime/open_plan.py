@@ -28,6 +28,10 @@ Array = npt.NDArray[Any]
 SIZES_KEPT: Final = 64
 
 
+class CountError(InputError):
+    """Data says a size that there cannot be, or a number that is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class SizedTensor:
     """An input or output whose shape depends on the sizes of a run."""
@@ -43,11 +47,15 @@ class SizedTensor:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Two numbers of a run that have to be equal, as ``node`` needs them; the texts say what they are."""
+    """Two numbers of a run that have to be equal, as ``node`` needs them; the texts say what they are.
+
+    Whether they are ``said`` by data, so that the model may run otherwise.
+    """
 
     texts: tuple[str, str]
     numbers: tuple[Amount, Amount]
     node: str
+    said: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,19 +144,24 @@ class OpenPlan:
         plan = self.plan.bind(arrays, made, known.values)
         return BoundModel(plan, lambda: self._returned(arrays, made, known, range(len(self.results))))
 
-    def measure(
-        self, feeds: Mapping[str, Array], sizes: tuple[int, ...], repeats: int
-    ) -> npt.NDArray[np.int64]:
-        """Nanoseconds of each step in some runs, after one to warm up. Raises what :meth:`run` raises."""
+    def timed(
+        self, feeds: Mapping[str, Array], sizes: tuple[int, ...]
+    ) -> tuple[list[Array], Sequence[int], npt.NDArray[np.int64]]:
+        """All outputs, all numbers of the run, and the nanoseconds of each step. Raises as :meth:`run`."""
         known = self._at(sizes)
         arrays = list(checked_feeds(feeds, known.inputs).values())
-        made = self._run(known, arrays, {})
-        return self.plan.measure(arrays, made, known.values, repeats=repeats)
+        made = self._empty(known, {})
+        times = self.plan.measure(arrays, made, known.values)[0]
+        return self._returned(arrays, made, known, range(len(self.results))), known.values, times
 
-    def run_bytes(self, sizes: tuple[int, ...]) -> int:
-        """Bytes of intermediate memory of one run at some sizes."""
-        slots = self.plan.contents.slots
-        return self.plan.run_bytes + sum(amount_in(n, self._at(sizes).values) for n in slots)
+    def reserve(self, sizes: tuple[int, ...]) -> int:
+        """Have the memory that a run at these sizes works on; returns its bytes.
+
+        Raises ResourceError where there is none.
+        """
+        known = self._at(sizes)
+        self.plan.reserve(known.values)
+        return self.plan.run_bytes + sum(amount_in(n, known.values) for n in self.plan.contents.slots)
 
     def _run(self, known: _Known, arrays: list[Array], into: Mapping[int, Array]) -> list[Array]:
         made = self._empty(known, into)
@@ -198,9 +211,8 @@ class OpenPlan:
             first, second = (amount_in(n, values) for n in relation.numbers)
             if first != second:
                 a, b = relation.texts
-                raise InputError(
-                    f"{a} is {first} and {b} is {second}, which have to be equal for {relation.node}"
-                )
+                kind = CountError if relation.said else InputError
+                raise kind(f"{a} is {first} and {b} is {second}, which have to be equal for {relation.node}")
         known = _Known(values, [t.at(values) for t in self.inputs], [t.at(values) for t in self.outputs])
         self._known[sizes] = known
         while len(self._known) > SIZES_KEPT:

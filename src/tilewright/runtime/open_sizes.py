@@ -77,19 +77,19 @@ class OpenTensor:
 
     name: str
     dtype: np.dtype[Any]
-    dims: tuple[int | str | AffineDim, ...]
+    shape: tuple[int | str | AffineDim, ...]
 
     @property
     def sizes(self) -> set[str]:
         """The names of the sizes that it shows."""
-        return {name for dim in self.dims for name in _names(dim)}
+        return {name for dim in self.shape for name in _names(dim)}
 
     def at(self, sizes: Mapping[str, int]) -> TensorInfo:
         """What it is at some sizes."""
-        return TensorInfo(self.name, self.dtype, tuple(extent_at(dim, sizes) for dim in self.dims))
+        return TensorInfo(self.name, self.dtype, tuple(extent_at(dim, sizes) for dim in self.shape))
 
     def __str__(self) -> str:
-        return f"{self.dtype.name}[{', '.join(map(str, self.dims))}]"
+        return f"{quoted(self.name)}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
 
 
 def extent_at(dim: int | str | AffineDim, sizes: Mapping[str, int]) -> int:
@@ -112,10 +112,10 @@ class SizeReader:
         self._inputs = tuple(inputs)
         self._sizes = dict(sizes)
         # names first: what is affine in them follows
-        places = [(each.name, axis, dim) for each in self._inputs for axis, dim in enumerate(each.dims)]
+        places = [(each.name, axis, dim) for each in self._inputs for axis, dim in enumerate(each.shape)]
         self._places = [(name, axis, dim) for name, axis, dim in places if isinstance(dim, str)]
         self._affine = [(name, axis, dim) for name, axis, dim in places if isinstance(dim, AffineDim)]
-        self._ranks = [(each.name, len(each.dims)) for each in self._inputs]
+        self._ranks = [(each.name, len(each.shape)) for each in self._inputs]
 
     def read(self, feeds: Mapping[str, npt.NDArray[Any]]) -> Sizes:
         """The sizes that arrays show.
@@ -188,11 +188,9 @@ def read_open_sizes(inputs: Iterable[OpenTensor], shapes: Mapping[str, Sequence[
         shape = shapes.get(each.name)
         if shape is None:
             raise InputError(f"the input {quoted(each.name)} is missing")
-        if len(shape) != len(each.dims):
-            raise InputError(
-                f"the input {quoted(each.name)} has {len(each.dims)} dimensions, {each}; got {list(shape)}"
-            )
-        for axis, (dim, extent) in enumerate(zip(each.dims, shape, strict=True)):
+        if len(shape) != len(each.shape):
+            raise InputError(f"the input {each} has {len(each.shape)} dimensions; got {list(shape)}")
+        for axis, (dim, extent) in enumerate(zip(each.shape, shape, strict=True)):
             place = f"axis {axis} of {quoted(each.name)}"
             if isinstance(dim, AffineDim):
                 affine.append((place, int(extent), dim))

@@ -12,15 +12,9 @@ from tilewright.runtime import native
 from tilewright.runtime.bound import BoundModel, RunsOnArrays, bound_feeds
 from tilewright.runtime.manifest import Manifest
 from tilewright.runtime.memory import aligned_empty
+from tilewright.runtime.model import FixedModel
 from tilewright.runtime.results import Results
-from tilewright.runtime.tensors import (
-    HoldsCode,
-    as_declared,
-    checked_feeds,
-    checked_names,
-    draw_feeds,
-    named_feeds,
-)
+from tilewright.runtime.tensors import as_declared, checked_feeds, checked_names, checked_results
 
 Array = npt.NDArray[Any]
 
@@ -55,7 +49,7 @@ class RunnablePlan(Protocol):
         """Free the memory kept for runs to come."""
 
 
-class SavedModel(HoldsCode):
+class SavedModel(FixedModel):
     """A model that was compiled and saved before; made by ``tilewright.load``.
 
     Call it with arrays, or use :meth:`run`. Any number of Python threads may run one model at once: each run
@@ -68,6 +62,7 @@ class SavedModel(HoldsCode):
         self.threads = threads
         """Threads that a run uses; on a device that of the caller, which only starts kernels."""
         self._manifest = manifest
+        self._index_bounds = manifest.index_bounds
         self._plan = plan
         self._weights = tuple(weights)
         self._results = Results([(np.dtype(np.uint8), (size,)) for size in plan.outputs])
@@ -97,32 +92,35 @@ class SavedModel(HoldsCode):
         """The nodes that each step of a run computes, by their names in the model."""
         return self._plan.step_names
 
-    def __call__(self, *arrays: Array) -> list[Array]:
-        """Run on one array an input, in order; returns all outputs in order. Raises what :meth:`run` does."""
-        return self.run(None, named_feeds(arrays, self.inputs))
+    @property
+    def _own_plan(self) -> RunnablePlan:
+        return self._plan
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
-        """The named outputs (``None``: all, in order) for the given inputs by name.
-
-        Arrays must have exactly the dtypes and shapes of :attr:`inputs`; any strides will do. The results are
-        new arrays, bit for bit those of the model that was saved. Raises InputError naming the input or
-        output that does not fit, ResourceError where there is no memory.
-        """
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Array],
+        *,
+        out: Sequence[Array] | None = None,
+    ) -> list[Array]:
+        """As :meth:`Model.run`: bit for bit the results of the model that was saved."""
         wanted = checked_names(output_names, self.outputs)
         inputs = list(checked_feeds(feeds, self.inputs).values())
+        numbers = {info.name: at for at, info in enumerate(self.outputs)}
+        infos = [self.outputs[numbers[name]] for name in wanted]
+        into = [] if out is None else checked_results(out, infos, inputs)
         made = self._results.take()
         self._plan.run(inputs, made)
-        numbers = {info.name: at for at, info in enumerate(self.outputs)}
         given: set[int] = set()
-        return [self._result(numbers[name], inputs, made, given) for name in wanted]
+        results = [self._result(numbers[name], inputs, made, given) for name in wanted]
+        if out is None:
+            return results
+        for target, result in zip(into, results, strict=True):
+            np.copyto(target, result)
+        return into
 
     def bind(self, feeds: Mapping[str, Array]) -> BoundModel:
-        """Runs on these very arrays, whose contents may change between runs: ``bind(feeds).run()``.
-
-        The arrays are checked once. The results of a run are overwritten by the next one. Raises InputError
-        naming the input that does not fit or does not lie row by row in memory, ResourceError where there is
-        no memory.
-        """
+        """As :meth:`Model.bind`."""
         inputs = list(bound_feeds(feeds, self.inputs).values())
         made = [aligned_empty((size,), np.uint8) for size in self._plan.outputs]
 
@@ -133,18 +131,11 @@ class SavedModel(HoldsCode):
         return BoundModel(self._plan.bind(inputs, made), results)
 
     def measure(self, feeds: Mapping[str, Array], repeats: int = 20) -> npt.NDArray[np.int64]:
-        """Nanoseconds of each step in ``repeats`` runs after one to warm up, of shape (repeats, steps).
-
-        Raises what :meth:`run` raises.
-        """
+        """As :meth:`Model.measure`."""
         inputs = list(checked_feeds(feeds, self.inputs).values())
         made = self._results.take()
         self._plan.run(inputs, made)
         return self._plan.measure(inputs, made, repeats=repeats)
-
-    def sample_feeds(self, seed: int = 0) -> dict[str, Array]:
-        """Random inputs: normal numbers, indices within the tables that they index."""
-        return draw_feeds(self.inputs, self._manifest.index_bounds, seed)
 
     def trim(self) -> None:
         """Free the memory kept for runs to come."""

@@ -1,4 +1,4 @@
-"""Plans in stages: between them a run reads sizes off what it has computed."""
+"""Runs of models with open sizes: plans one after the other, and what data decides between them."""
 
 from __future__ import annotations
 
@@ -10,125 +10,34 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime.bound import BoundModel, bound_feeds
-from tilewright.runtime.open_plan import OpenPlan
+from tilewright.runtime.course import Branch, Count, Course, Loop
+from tilewright.runtime.executor import Amount, amount_in
+from tilewright.runtime.open_plan import CountError, OpenPlan
 from tilewright.runtime.tensors import TensorInfo, checked_names, checked_results
 from tilewright.support import InputError, quoted
 
 Array = npt.NDArray[Any]
 
 
-class CountError(InputError):
-    """Data says a size that there cannot be, or a number that is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """A size that element ``at`` of a value says, or its axis; number ``place`` among all sizes."""
-
-    value: str
-    at: int
-    axis: bool
-    place: int
-    least: int
-    most: int
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class PlanStage:
-    """A plan for all sizes, the ``counts`` that are read before it runs, and what runs behind it."""
+class PlanRun:
+    """A run of a plan, by number: all numbers of it, and the nanoseconds of each step."""
 
-    counts: tuple[Count, ...]
-    plan: OpenPlan
-    controls: tuple[BranchStep | LoopStep, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BranchStep:
-    """The first of two plans where a condition holds, else the second."""
-
-    condition: str
-    plans: tuple[StagedPlan, StagedPlan]
-    reads: tuple[str, ...]
-    outputs: tuple[str, ...]
-    constants: Mapping[str, Array]
-
-    def run(self, known: Mapping[str, Array], numbers: Sequence[int]) -> list[Array]:
-        """The outputs, in order."""
-        found = {**self.constants, **{v: known[v] for v in self.reads if v in known}}
-        plan = self.plans[not bool(found[self.condition].reshape(()))]
-        return plan.run(None, found, tuple(numbers))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LoopStep:
-    """A plan again and again: for a number of steps, if that is given, and while it says so.
-
-    ``inputs`` are that number, whether to begin, and what is ``carried`` ("" for what is absent); the plan is
-    given them under the names ``takes``. ``kinds`` are the element types and ranks of the outputs.
-    """
-
-    plan: StagedPlan
-    inputs: tuple[str, ...]
-    takes: tuple[str, ...]
-    carried: int
-    reads: tuple[str, ...]
-    outputs: tuple[str, ...]
-    kinds: tuple[tuple[np.dtype[Any], int] | None, ...]
-    constants: Mapping[str, Array]
-
-    def run(self, known: Mapping[str, Array], numbers: Sequence[int]) -> list[Array]:
-        """The outputs, in order: what is carried at last, then what was collected, one element a step."""
-        found = {**self.constants, **{v: known[v] for v in self.reads if v in known}}
-        limit, going = (found[v] if v else None for v in (*self.inputs, "", "")[:2])
-        state = [found[v] for v in self.inputs[2:]]
-        running = True if going is None else bool(going.reshape(()))
-        series: list[list[Array]] = []
-        step = 0
-        while running and (limit is None or step < int(limit.reshape(()))):
-            given = [np.array(step, np.int64), np.array(running), *state]
-            made = self.plan.run(None, {**found, **dict(zip(self.takes, given, strict=True))}, tuple(numbers))
-            running = bool(made[0].reshape(()))
-            state = made[1 : 1 + self.carried]
-            series.append(made[1 + self.carried :])
-            step += 1
-        collected = [
-            self._stacked([row[n] for row in series], n) for n in range(len(self.kinds) - self.carried)
-        ]
-        return [*state, *collected]
-
-    def _stacked(self, rows: list[Array], n: int) -> Array:
-        kind = self.kinds[self.carried + n]
-        if rows:
-            shapes = {row.shape for row in rows}
-            if len(shapes) > 1:
-                name = quoted(self.outputs[self.carried + n])
-                raise InputError(f"the steps of a loop collect {name} in unlike shapes")
-            return np.stack(rows)
-        return np.zeros((0,), np.uint8) if kind is None else np.zeros((0,) * kind[1], kind[0])
+    plan: int
+    values: Sequence[int]
+    nanoseconds: npt.NDArray[np.int64]
 
 
 class StagedPlan:
-    """Plans one after the other. ``results`` are the values that the model returns, with their names.
+    """The ``plans`` of a model as its ``course`` says: one, where no data decides anything."""
 
-    Values that no plan makes are inputs, or among the ``constants``. There are ``sizes`` numbers in all: a
-    run is given the first of them, data says the others.
-    """
-
-    def __init__(
-        self,
-        stages: Sequence[PlanStage],
-        sizes: int,
-        results: Sequence[tuple[str, str]],
-        constants: Mapping[str, Array],
-    ) -> None:
-        self.stages = tuple(stages)
-        """The plans."""
-        self.results = tuple(results)
-        """The name and the value of each output."""
-        self.constants = dict(constants)
-        """The constants among the outputs."""
-        self._sizes = sizes
-        self._infos = [TensorInfo(name, np.dtype(np.uint8), ()) for name, _ in results]
+    def __init__(self, course: Course, plans: Sequence[OpenPlan]) -> None:
+        self.course = course
+        """What runs when."""
+        self.plans = tuple(plans)
+        """The plans that it names by number."""
+        self._alone = None if course.alone is None else self.plans[course.alone]
+        self._infos = [TensorInfo(name, np.dtype(np.uint8), ()) for name, _ in course.results]
 
     def run(
         self,
@@ -138,18 +47,15 @@ class StagedPlan:
         out: Sequence[Array] | None = None,
     ) -> list[Array]:
         """As :meth:`OpenPlan.run`. Raises CountError for a size that data says, and that there cannot be."""
-        wanted = [name for name, _ in self.results] if names is None else checked_names(names, self._infos)
-        known = self._run(feeds, sizes)
-        if names is None:
-            values = [value for _, value in self.results]
-        else:
-            values = [dict(self.results)[name] for name in wanted]
-        made = [
-            known[v].copy() if v in feeds or v in self.constants or v in values[:n] else known[v]
-            for n, v in enumerate(values)
-        ]
+        if self._alone is not None:
+            return self._alone.run(names, feeds, sizes, out)
+        wanted = checked_names(names, self._infos)
+        places = {name: n for n, (name, _) in enumerate(self.course.results)}
+        known = self._known(self.course, feeds, sizes)
+        every = [known[value] for _, value in self.course.results]
+        made = every if names is None else [every[places[name]] for name in wanted]
         if out is None:
-            return made
+            return _apart(made, [*feeds.values(), *self._constants()])
         pairs = zip(wanted, made, strict=True)
         given = checked_results(out, [TensorInfo(n, a.dtype, a.shape) for n, a in pairs], [*feeds.values()])
         for target, result in zip(given, made, strict=True):
@@ -157,33 +63,165 @@ class StagedPlan:
         return given
 
     def bind(self, feeds: Mapping[str, Array], sizes: tuple[int, ...]) -> BoundModel:
-        """Runs on these very arrays; results are new arrays. Raises what :meth:`run` raises."""
+        """Runs on these very arrays. Raises what :meth:`run` raises.
+
+        Results are new arrays where data decides something.
+        """
+        if self._alone is not None:
+            return self._alone.bind(feeds, sizes)
         arrays = bound_feeds(feeds, [TensorInfo(name, a.dtype, a.shape) for name, a in feeds.items()])
         again = _Again(self, arrays, sizes)
         return BoundModel(again, lambda: list(again.results))
 
-    def _run(self, feeds: Mapping[str, Array], sizes: tuple[int, ...]) -> dict[str, Array]:
-        known = {**self.constants, **feeds}
-        numbers = [*sizes, *[0] * (self._sizes - len(sizes))]
-        for stage in self.stages:
+    def measure(
+        self, feeds: Mapping[str, Array], sizes: tuple[int, ...], repeats: int
+    ) -> tuple[npt.NDArray[np.int64], list[PlanRun]]:
+        """Nanoseconds of each step of all plans in some runs, after one to warm up; and what one run was.
+
+        Raises what :meth:`run` raises.
+        """
+        starts = np.cumsum([0, *(len(plan.plan.step_names) for plan in self.plans)])
+        nanoseconds = np.zeros((repeats, int(starts[-1])), np.int64)
+        runs: list[PlanRun] = []
+        self.run(None, feeds, sizes)
+        for n in range(repeats):
+            runs = []
+            self._known(self.course, feeds, sizes, runs)
+            for each in runs:
+                nanoseconds[n, starts[each.plan] : starts[each.plan + 1]] += each.nanoseconds
+        return nanoseconds, runs
+
+    def reserve(self, sizes: tuple[int, ...]) -> int:
+        """Have the memory that a run at these sizes needs, as far as no data says it; returns its bytes."""
+        numbers = _numbers(self.course, sizes)
+        first, *rest = self.course.stages
+        known = [self.plans[first.plan]] if not first.counts else []
+        known += [self.plans[stage.plan] for stage in rest if not stage.counts]
+        return sum(plan.reserve(numbers) for plan in dict.fromkeys(known))
+
+    def trim(self) -> None:
+        """Free the memory kept for runs to come."""
+        for plan in self.plans:
+            plan.plan.trim()
+
+    def _constants(self) -> list[Array]:
+        found = [plan.constants for plan in self.plans]
+        found += [tuple(c.constants.values()) for c in self.course.every()]
+        return [array for arrays in found for array in arrays]
+
+    def _known(
+        self,
+        course: Course,
+        feeds: Mapping[str, Array],
+        sizes: Sequence[int],
+        runs: list[PlanRun] | None = None,
+    ) -> dict[str, Array]:
+        """All values of a course; unless ``None``, ``runs`` gets what its plans were run with, timed."""
+        known = {**course.constants, **feeds}
+        numbers = [*_numbers(course, sizes)]
+        for stage in course.stages:
             for count in stage.counts:
-                value = np.asarray(known[count.value])
-                n = value.shape[count.at] if count.axis else int(value.reshape(-1)[count.at])
-                if not count.least <= n <= count.most:
-                    allowed = f"is not from {count.least} to {count.most}"
-                    allowed = allowed if count.least < count.most else f"has to be {count.most}"
-                    raise CountError(f"{quoted(count.value)} says a size of {n}, which {allowed}")
-                numbers[count.place] = n
-            plan = stage.plan
+                numbers[count.place] = _said(count, known[count.value])
+            plan = self.plans[stage.plan]
             missing = [tensor.name for tensor in plan.inputs if tensor.name not in known]
             if missing:
                 raise InputError(f"the input {quoted(missing[0])} is missing")
             given = {tensor.name: known[tensor.name] for tensor in plan.inputs}
-            made = plan.run(None, given, tuple(numbers))
+            if runs is None:
+                made = plan.run(None, given, tuple(numbers))
+            else:
+                made, values, times = plan.timed(given, tuple(numbers))
+                runs.append(PlanRun(stage.plan, values, times))
             known.update(zip((tensor.name for tensor in plan.outputs), made, strict=True))
             for control in stage.controls:
-                known.update(zip(control.outputs, control.run(known, numbers), strict=False))
+                found = {**control.constants, **{v: known[v] for v in control.reads if v in known}}
+                if isinstance(control, Branch):
+                    at = 0 if _scalar(found, control.condition) else 1
+                    made = self._results(control.courses[at], found, numbers, runs)
+                else:
+                    made = self._loop(control, found, numbers, runs, plan)
+                known.update(zip(control.outputs, made, strict=False))
         return known
+
+    def _results(
+        self, course: Course, feeds: Mapping[str, Array], sizes: Sequence[int], runs: list[PlanRun] | None
+    ) -> list[Array]:
+        known = self._known(course, feeds, sizes, runs)
+        return [known[value] for _, value in course.results]
+
+    def _loop(
+        self,
+        control: Loop,
+        found: Mapping[str, Array],
+        numbers: Sequence[int],
+        runs: list[PlanRun] | None,
+        before: OpenPlan,
+    ) -> list[Array]:
+        """What is carried at last, then what was collected, one element a step."""
+        limit, going = (int(_scalar(found, v)) if v else None for v in control.inputs[:2])
+        state = [found[v] for v in control.inputs[2:]]
+        running = True if going is None else bool(going)
+        series: list[list[Array]] = []
+        step = 0
+        while running and (limit is None or step < limit):
+            given = [np.array(step, np.int64), np.array(running), *state]
+            fed = {**found, **dict(zip(control.takes, given, strict=True))}
+            running_, *made = self._results(control.courses[0], fed, numbers, runs)
+            running = bool(running_.reshape(()))
+            state = made[: control.carried]
+            series.append(made[control.carried :])
+            step += 1
+        if not series:
+            values = before.program.values(numbers[: before.program.count])
+            return [*state, *(_nothing(kind, values) for kind in control.kinds[control.carried :])]
+        named = zip(control.outputs[control.carried :], zip(*series, strict=True), strict=False)
+        return [*state, *(_stacked(name, rows) for name, rows in named)]
+
+
+def _numbers(course: Course, sizes: Sequence[int]) -> tuple[int, ...]:
+    """The sizes of a run, and places for those that data says."""
+    return (*sizes, *[0] * (course.sizes - len(sizes)))
+
+
+def _scalar(found: Mapping[str, Array], name: str) -> Any:
+    array = found[name]
+    if array.size != 1:
+        raise InputError(f"{quoted(name)} has {array.size} elements where one is needed")
+    return array.reshape(())
+
+
+def _said(count: Count, value: Array) -> int:
+    """The size that a value says."""
+    given = np.shape(value)
+    if count.at >= (len(given) if count.axis else np.size(value)):
+        raise CountError(f"{quoted(count.value)} has no {'axis' if count.axis else 'element'} {count.at}")
+    n = given[count.at] if count.axis else int(np.asarray(value).reshape(-1)[count.at])
+    if count.least <= n <= count.most:
+        return n
+    allowed = f"is not from {count.least} to {count.most}"
+    allowed = allowed if count.least < count.most else f"has to be {count.most}"
+    raise CountError(f"{quoted(count.value)} says a size of {n}, which {allowed}")
+
+
+def _stacked(name: str, rows: Sequence[Array]) -> Array:
+    if len({row.shape for row in rows}) > 1:
+        raise InputError(f"the steps of a loop collect {quoted(name)} in unlike shapes")
+    return np.stack(rows)
+
+
+def _nothing(kind: tuple[str, tuple[Amount, ...]] | None, values: Sequence[int]) -> Array:
+    """What a loop without steps collects."""
+    dtype, shape = ("uint8", (0,)) if kind is None else kind
+    return np.zeros(tuple(amount_in(n, values) for n in shape), dtype)
+
+
+def _apart(made: Sequence[Array], others: Sequence[Array]) -> list[Array]:
+    """Results as arrays of their own: a copy of what another array's memory holds."""
+    own: list[Array] = []
+    for array in made:
+        shares = any(np.may_share_memory(array, other) for other in (*others, *own))
+        own.append(array.copy() if shares else array)
+    return own
 
 
 @dataclass(slots=True, eq=False)

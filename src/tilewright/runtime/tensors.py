@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -201,7 +201,15 @@ class HoldsCode:
         )
 
 
-def named_feeds(arrays: Sequence[Array], known: Sequence[TensorInfo]) -> dict[str, Array]:
+class Named(Protocol):
+    """An input or output, whatever its sizes."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the model."""
+
+
+def named_feeds(arrays: Sequence[Array], known: Sequence[Named]) -> dict[str, Array]:
     """Arrays given in the order of the inputs, by name. Raises InputError where their number is another."""
     if len(arrays) != len(known):
         names = ", ".join(map(str, known)) or "none"

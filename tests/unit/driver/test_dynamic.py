@@ -118,7 +118,7 @@ def test_no_size_is_compiled_or_kept_for_good(encoding):
         for batch in (1, 4, 9):
             assert encoding(ids(batch, length))[0].shape == (batch, length, 8)
     assert encoding.compilations == 0
-    assert len(planned.plan._known) <= SIZES_KEPT
+    assert len(planned.plan.plans[0]._known) <= SIZES_KEPT
     assert all(kernel.program.params for kernel in planned.stages[0].steps.kernels)
 
 
@@ -214,6 +214,70 @@ def test_sizes_by_name(encoding):
         encoding.at(batch=2, sequence=4)
 
 
+def test_memory_of_sizes_may_be_there_before_they_run(encoding):
+    before = encoding.compilations
+    small, large = (
+        encoding.prepare({"batch": 1, "seq": 1}),
+        encoding.prepare({"batch": 1, "seq": 1}, {"batch": 3, "seq": 40}),
+    )
+    assert 0 < small.nbytes < large.nbytes and large.seconds > 0
+    assert (large.compiled, encoding.compilations) == (0, before)
+    assert encoding.prepare().nbytes == 0
+    with pytest.raises(InputError, match="the size 'seq' is missing"):
+        encoding.prepare({"batch": 1})
+    encoding.trim()
+    assert encoding(ids(2, 3))[0].shape == (2, 3, 8)
+
+
+def test_models_are_one_kind_of_thing(encoding, tmp_path):
+    """What a model with fixed sizes has, one with open sizes has, compiled or loaded."""
+    fixed = encoding.at(batch=2, seq=5)
+    found = {"open": encoding, "fixed": fixed}
+    for name, model in list(found.items()):
+        model.save(tmp_path / name)
+        found[f"loaded {name}"] = tilewright.load(tmp_path / name)
+    feeds = {"ids": ids(2, 5)}
+    every = [{name for name in dir(model) if not name.startswith("_")} for model in found.values()]
+    # what needs one size is asked of `at`
+    own = {
+        "run_bytes",
+        "intermediates",
+        "export_c",
+        "parts",
+        "plan",
+        "bind_tensors",
+        "graph_plan",
+        "precision",
+        "step_names",
+    }
+    assert every[1] - every[0] <= own and every[3] - every[2] <= own | {"at"}
+    for name, model in found.items():
+        assert isinstance(model, tilewright.Model), name
+        assert [each.name for each in (*model.inputs, *model.outputs)] == ["ids", "out"]
+        into = np.empty((2, 5, 8), np.float32)
+        assert model.run(["out"], feeds, out=[into])[0] is into
+        np.testing.assert_allclose(into, fixed.run(None, feeds)[0], rtol=1e-5, atol=1e-5)
+        times = model.measure(feeds, repeats=3)
+        assert times.shape[0] == 3 and times.shape[1] > 1 and (times > 0).all()
+        sizes = {"batch": 2, "seq": 5} if model.sizes else {}
+        assert model.prepare(sizes).nbytes > 0 and model.constant_bytes > 0
+        assert model.sample_feeds(3, **sizes)["ids"].shape == (2, 5)
+        np.testing.assert_array_equal(model.bind(feeds).run()[0], into)
+    with pytest.raises(InputError, match="the model has no open size 'seq'"):
+        fixed.at(seq=5)
+
+
+def test_a_model_with_open_sizes_tells_what_it_is(encoding):
+    assert len(encoding.explain()) == len(encoding.descriptions()) == len(encoding.groups()) > 4
+    assert encoding.c_source().count("void ") >= len(encoding.groups()) // 2
+    before = encoding.compilations
+    small, large = (encoding.profile({"ids": ids(n, 5)}, repeats=2) for n in (2, 4))
+    assert encoding.compilations == before
+    assert [row.nodes for row in large.rows] == [each.nodes for each in encoding.groups()]
+    work = [[sum(row.flops for row in p.rows), sum(row.nbytes for row in p.rows)] for p in (small, large)]
+    assert 1.8 < work[1][0] / work[0][0] <= 2 and 1 < work[1][1] / work[0][1] <= 2
+
+
 def test_names_of_the_file_are_open_without_being_named():
     model = tilewright.compile(encoder(), threads=1, dynamic={})
     assert model.sizes == {"batch": UNSAID, "seq": UNSAID}
@@ -246,7 +310,7 @@ def test_a_strategy_plans_symbolic_kernels_at_a_typical_size():
 
 def test_one_size_settled_another_open():
     model = tilewright.compile(encoder(), threads=1, shapes={"batch": 2}, dynamic={"seq": (4, 40)})
-    assert list(model.sizes) == ["seq"] and model.inputs["ids"].shape == (2, "seq")
+    assert list(model.sizes) == ["seq"] and model.inputs[0].shape == (2, "seq")
     assert model(ids(2, 9))[0].shape == (2, 9, 8)
 
 

@@ -12,7 +12,7 @@ from tests.native_kernel import HOST
 import tilewright
 from tilewright.cost import Machine
 from tilewright.driver import LocalMeasurer, ModelPlan
-from tilewright.driver.compile import graph_units
+from tilewright.driver.graph_plan import graph_units
 from tilewright.driver.layout_tuning import (
     KernelPrices,
     independent_layouts,

@@ -55,6 +55,17 @@ def test_branches_of_unlike_sizes():
     compared(made, source, {"x": x}, {"x": x + 9}, {"x": x[:1] - 9}, {"x": np.tile(x + 3, (5, 1))})
 
 
+def test_conditions_of_several_elements_are_refused():
+    source = branches()
+    source.graph.node[0].attribute[0].i = 1  # keepdims
+    source.graph.node[0].input.append("axes")
+    source.graph.initializer.append(helper.make_tensor("axes", INT, [1], [1]))
+    made = tilewright.compile(source, threads=1, dynamic={"n": (1, 40)})
+    with pytest.raises(InputError, match="'c' has 5 elements where one is needed"):
+        made(np.ones((5, 3), np.float32))
+    assert made(np.ones((1, 3), np.float32))[0].shape == (1, 3)
+
+
 def growing():
     """What is carried grows by a row a step; each step's number is collected."""
     body = graph(
@@ -122,6 +133,16 @@ def test_loops_go_on_while_data_says_so_and_hold_branches():
     compared(made, source, *({"x": x} for x in feeds))
 
 
+def test_profiles_add_up_what_runs_again():
+    made = tilewright.compile(growing(), threads=1, dynamic={})
+    start = np.ones((1, 3), np.float32)
+    few, many = (made.profile({"steps": np.array(n), "start": start}, repeats=2) for n in (2, 20))
+    assert len(few.rows) == len(many.rows) == len(made.groups())
+    assert [row.nodes for row in few.rows] == [each.nodes for each in made.groups()]
+    assert many.rows[-1].flops > 10 * few.rows[-1].flops > 0
+    assert made.measure({"steps": np.array(2), "start": start}, repeats=2).shape == (2, len(few.rows))
+
+
 def decoding():
     """Greedy decoding: the place of the largest product is the next row, until it is the last."""
     body = graph(
@@ -177,3 +198,26 @@ def test_steps_whose_results_do_not_stack_are_named():
     assert made.run(None, {"steps": np.array(1)})[0].shape == (1, 0)
     with pytest.raises(InputError, match="the steps of a loop collect 'rows' in unlike shapes"):
         made.run(None, {"steps": np.array(3)})
+
+
+def test_results_are_arrays_of_their_own():
+    """Also where a loop makes no step, and a branch gives back what it was given."""
+    body = graph(
+        [node("Add", ["v", "v"], ["w"]), node("Identity", ["go"], ["on"])],
+        [("i", INT, ()), ("go", BOOL, ()), ("v", FLOAT, None)],
+        [("on", BOOL, ()), ("w", FLOAT, None)],
+    )
+    nodes = [node("Loop", ["steps", "", "x"], ["y"], body=body), node("Identity", ["y"], ["z"])]
+    inputs = [onnx_models.tensor("steps", (), INT), onnx_models.tensor("x", ("n",))]
+    source = onnx_models.model(nodes, inputs, [info(name, FLOAT, None) for name in "yz"])
+    made = tilewright.compile(source, threads=1, dynamic={})
+    x = np.ones(3, np.float32)
+    y, z = made(np.array(0), x)
+    y += 1
+    np.testing.assert_array_equal([x, z], np.ones((2, 3)))
+    np.testing.assert_array_equal(made(np.array(2), x), np.full((2, 3), 4))
+    into = [np.empty(3, np.float32), np.empty(3, np.float32)]
+    assert made(np.array(1), x, out=into)[0] is into[0]
+    np.testing.assert_array_equal(into, np.full((2, 3), 2))
+    with pytest.raises(InputError, match=r"the input 'steps': int64.* got elements of float"):
+        made(np.array(1.5), x)

@@ -52,6 +52,7 @@ def test_rows_are_chosen_by_data_in_stages(threads):
     assert made.compilations == 0
     (one,) = made.run(["z"], {"x": x, "w": w})
     np.testing.assert_array_equal(one, got[1])
+    assert [each.shape for each in made.outputs] == [("?", 4), ("?", 4), (2,)]
     bound = made.bind({"x": x, "w": w})
     np.testing.assert_array_equal(bound.run()[0], got[0])
 
@@ -77,6 +78,41 @@ def test_conditions_may_be_shorter(axis):
     for n, c in ((2, [True, False]), (9, [True, True]), (4, [False, False])):
         x, condition = RNG.standard_normal((3, n)).astype(np.float32), np.array(c)
         np.testing.assert_array_equal(made(x, condition)[0], np.compress(condition, x, axis=axis))
+
+
+def chosen_twice():
+    """Rows of x and of w by two masks, added: they have to be as many."""
+    nodes = []
+    for mask, rows in (("a", "x"), ("b", "w")):
+        nodes += [
+            node("NonZero", [mask], [f"where {mask}"]),
+            node("Transpose", [f"where {mask}"], [f"places {mask}"], perm=[1, 0]),
+            node("GatherND", [rows, f"places {mask}"], [f"rows {mask}"]),
+        ]
+    nodes += [node("Add", ["rows a", "rows b"], ["y"]), node("Neg", ["y"], ["z"])]
+    inputs = [onnx_models.tensor(mask, ("n",), BOOL) for mask in "ab"]
+    inputs += [onnx_models.tensor(name, ("n", 3)) for name in "xw"]
+    return model(nodes, inputs, {"y": 1, "z": 1})
+
+
+def test_sizes_that_data_says_are_checked_where_they_have_to_be_equal(tmp_path):
+    made = tilewright.compile(chosen_twice(), threads=1, dynamic={"n": (0, 40)})
+    made.save(tmp_path / "it.tw")
+    for one in (made, tilewright.load(tmp_path / "it.tw")):
+        for n in (0, 1, 7, 40):
+            a = RNG.random(n) < 0.5
+            x, w = (RNG.standard_normal((n, 3)).astype(np.float32) for _ in "xw")
+            b = RNG.permutation(a)
+            y, z = one(a, b, x, w)
+            np.testing.assert_array_equal([y, -z], [x[a] + w[b]] * 2)
+        with pytest.raises(
+            InputError, match=r"what 'where a/total' says is 40 and what 'where b/total' .* is 2.*Add"
+        ):
+            one(np.ones(40, bool), np.arange(40) < 2, x, w)
+    # one row is added to all: by a compilation for what the masks hold, where there is a compiler
+    assert made.compilations == 0
+    np.testing.assert_array_equal(made(np.ones(40, bool), np.arange(40) < 1, x, w)[0], x + w[:1])
+    assert made.compilations == 1
 
 
 def ints(*values):
@@ -121,14 +157,12 @@ def test_a_size_that_there_cannot_be_is_named():
     assert made(x, ints(1, 2))[0].shape == (3, 8)
 
 
-def test_without_dynamic_data_decides_no_sizes(tmp_path):
+def test_without_dynamic_data_decides_no_sizes():
     inputs = [onnx_models.tensor("x", (6,))]
     source = model([node("NonZero", ["x"], ["y"])], inputs, {"y": INT})
     with pytest.raises(UnsupportedOperatorError, match="must be known when the model is compiled") as caught:
         tilewright.compile(source)
     assert "dynamic={}" in caught.value.hint
-    with pytest.raises(InputError, match="computes sizes from data: no file holds such plans yet"):
-        tilewright.compile(source, dynamic={}).save(tmp_path / "it.tw")
 
 
 def test_runs_at_the_same_time_have_counts_of_their_own():

@@ -11,7 +11,7 @@ from tests.native_kernel import HOST
 import tilewright
 from tilewright.cost import Machine
 from tilewright.driver import LocalMeasurer, ModelPlan
-from tilewright.driver.compile import graph_units
+from tilewright.driver.graph_plan import graph_units
 from tilewright.driver.plans import model_plan_from_json
 from tilewright.driver.shared_copies import tune_copies
 from tilewright.frontend import import_onnx

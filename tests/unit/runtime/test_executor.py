@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.runtime import ALIGNMENT, PlanBuilder, aligned_copy, guarded_array
+from tilewright.runtime import ALIGNMENT, PlanBuilder, aligned_copy, guarded_array, return_free_memory
 from tilewright.support import InputError, InternalError, ResourceError
 
 
@@ -279,6 +279,23 @@ def test_a_run_that_finds_no_memory_says_so(builder, kernels):
     plan = builder.build()
     with pytest.raises(ResourceError, match=r"no memory to run the plan \(64.0 TiB\)"):
         plan.run([], [])
+    with pytest.raises(ResourceError, match="no memory to run the plan"):
+        plan.reserve()
+
+
+def test_memory_that_is_reserved_has_its_pages(builder, kernels):
+    """That of the plan, and of slots whose bytes a run says."""
+    builder.arena(0, 1 << 24)
+    builder.slot(builder.param())
+    plan = builder.build(keep_alive=[kernels])
+    return_free_memory()
+    before = _resident_bytes()
+    plan.reserve([1 << 24])
+    assert _resident_bytes() - before > 1 << 24
+    plan.run([], [], [1 << 20])
+    with pytest.raises(ResourceError, match="no memory to run the plan"):
+        plan.reserve([1 << 46])
+    plan.run([], [], [1 << 20])
 
 
 def test_a_plan_keeps_what_it_needs_alive(builder, kernels):

@@ -90,12 +90,11 @@ def run(
         return
     compiled: CompiledModel | SavedModel | SavedDynamicModel
     if (opened := load_open(model, options)) is not None:
-        compiled, names = opened, list(opened.output_names)
-        feeds = open_feeds(opened, options.shapes, files, archive, seed)
+        compiled, feeds = opened, open_feeds(opened, options.shapes, files, archive, seed)
     else:
         compiled = load_or_compile(state, model, options)
         feeds = feeds_for(compiled, files, archive, seed)
-        names = [info.name for info in compiled.outputs]
+    names = [info.name for info in compiled.outputs]
     compiled.run(names, feeds)
     seconds = []
     arrays: list[npt.NDArray[Any]] = []

@@ -39,3 +39,16 @@ def unravelled(ctx: Context, places: Operand) -> Operand:
         return at
 
     return compute((len(shape), places.shape[0]), coordinate, name=stem(ctx), dtype="i64")
+
+
+@operator("Resized", kind=Kind.ELEMENTWISE, domain=OWN)
+def resized(ctx: Context, x: Operand) -> Operand:
+    """The same elements: each run checks that the attribute `shape` is that of the input."""
+    shape = [integer_of(n) for n in ctx.tensor("shape").flat]
+
+    def read(*at: Ix) -> Scalar:
+        # as far as indices are concerned they may be unlike
+        places = zip(at, shape, x.shape, strict=True)
+        return x[tuple(i if n == m else clamped(index_value(i, "i64"), m) for i, n, m in places)]
+
+    return compute(shape, read, name=stem(ctx), dtype=x.dtype)

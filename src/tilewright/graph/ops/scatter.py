@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -31,14 +31,17 @@ def _combination(ctx: Context, x: Operand) -> tuple[Callable[[Scalar, Scalar], S
     return _COMBINE[name], name != "none" and dtype_of(x.dtype).is_integer
 
 
+def _agree(ctx: Context, first: Sequence[int], second: Sequence[int], rank: int) -> bool:
+    """Whether two shapes of a rank are equal."""
+    return len(first) == len(second) == rank and all(map(ctx.agree, first, second))
+
+
 @operator("ScatterElements", "Scatter", kind=Kind.OPAQUE)
 def scatter_elements(ctx: Context, x: Operand, indices: Operand, updates: Operand) -> Operand:
     """X with its elements at the indices along `axis` set to the updates, or combined with them."""
     rank = len(x.shape)
     axis = ctx.axis("axis", rank, 0)
-    ctx.require(
-        len(indices.shape) == rank and indices.shape == updates.shape, "indices and updates do not fit"
-    )
+    ctx.require(_agree(ctx, indices.shape, updates.shape, rank), "indices and updates do not fit")
     combine, unordered = _combination(ctx, x)
     chosen = lookup(ctx, 1, indices, x.shape[axis])
 
@@ -54,7 +57,8 @@ def scatter_elements(ctx: Context, x: Operand, indices: Operand, updates: Operan
 def scatter_nd(ctx: Context, x: Operand, indices: Operand, updates: Operand) -> Operand:
     """X with the slices that the tuples along the last axis of the indices name set, or combined."""
     depth, outer = indices.shape[-1], len(indices.shape) - 1
-    fits = depth <= len(x.shape) and updates.shape == (*indices.shape[:-1], *x.shape[depth:])
+    wanted = (*indices.shape[:-1], *x.shape[depth:])
+    fits = depth <= len(x.shape) and _agree(ctx, updates.shape, wanted, len(wanted))
     ctx.require(fits, f"updates {list(updates.shape)} do not fit the indices {list(indices.shape)}")
     combine, unordered = _combination(ctx, x)
     chosen = [lookup(ctx, 1, indices, x.shape[at], at, depth) for at in range(depth)]

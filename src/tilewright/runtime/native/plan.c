@@ -16,6 +16,7 @@ typedef struct session {
     tw_run run; /* first: its context is the session's */
     struct session *next;
     char *memory; /* one block: arena, unless runs say how large it is, a workspace for each lane, scratch */
+    int64_t memory_bytes; /* without scratch, which threads place themselves */
     char *workspace;
     char *grown;         /* an arena of its own, where runs say how large it is */
     int64_t grown_bytes; /* the most that a run has wanted */
@@ -84,7 +85,8 @@ static session *session_create(const tw_plan *plan) {
     int64_t workspaces = plan->lanes * tw_aligned(d->workspace_bytes);
     int64_t arena = 0;
     for (int64_t i = 0; i < d->slot_count && !plan->grows; i++) arena += tw_aligned(d->slots[i].value);
-    s->memory = tw_alloc(arena + workspaces + threads * stride);
+    s->memory_bytes = arena + workspaces;
+    s->memory = tw_alloc(s->memory_bytes + threads * stride);
     s->slots = calloc((size_t)d->slot_count + 1, sizeof *s->slots);
     s->buffers = calloc((size_t)d->place_count + 1, sizeof *s->buffers);
     s->params = calloc((size_t)d->value_count + 1, sizeof *s->params);
@@ -340,6 +342,27 @@ static int32_t run_steps(const tw_plan *plan, session *s, int64_t *nanoseconds, 
         memcpy(at_place(d, s, &copy->target), at_place(d, s, &copy->source), (size_t)value_of(&copy->bytes, s->given));
     }
     return 0;
+}
+
+static void touch_pages(void *closure, int64_t begin, int64_t end, void *scratch) {
+    (void)scratch;
+    for (int64_t page = begin; page < end; page++) ((volatile char *)closure)[page * OWN_PAGE] = 0;
+}
+
+static void touch(session *s, char *memory, int64_t bytes) {
+    if (bytes > 0) s->run.context.parallel_for(&s->run.context, touch_pages, memory, (bytes + OWN_PAGE - 1) / OWN_PAGE);
+}
+
+int32_t tw_plan_reserve(tw_plan *plan, const int64_t *params) {
+    session *s = session_take(plan);
+    if (!s) return TW_NO_MEMORY;
+    int32_t code = plan->grows ? bind_arena(&plan->d, s, params) : 0;
+    if (code == 0) {
+        touch(s, s->memory, s->memory_bytes);
+        touch(s, s->grown, s->grown_bytes);
+    }
+    session_give_back(plan, s);
+    return code;
 }
 
 int32_t tw_plan_run(tw_plan *plan, void *const *inputs, void *const *outputs, const int64_t *params, int64_t repeats,

@@ -168,6 +168,9 @@ TW_EXPORT void tw_plan_destroy(tw_plan *plan);
 /* Frees the memory kept for runs to come. */
 TW_EXPORT void tw_plan_trim(tw_plan *plan);
 
+/* Has the memory of one run of these parameters there, its pages too, for runs to come. Returns 0 or TW_NO_MEMORY. */
+TW_EXPORT int32_t tw_plan_reserve(tw_plan *plan, const int64_t *params);
+
 enum { TW_NO_MEMORY = -1, TW_OUT_OF_RANGE = -2 };
 
 /* Where a run failed: its step (TW_FIRST: before any), and for TW_OUT_OF_RANGE the check, the number and which it is. */
