@@ -6,12 +6,11 @@ from collections.abc import Mapping
 
 from tilewright.codegen import check
 from tilewright.cost import Machine
-from tilewright.ir import Alloc, LoopFunction, copy_nest, rename_buffers, seq, to_function
+from tilewright.ir import Alloc, LoopFunction, copy_nest, rename_buffers, seq
 from tilewright.lower import lower
 from tilewright.plan import plan_unit
-from tilewright.poly import check_bounds, lift
+from tilewright.poly import lift
 from tilewright.schedule import Schedule, may_overwrite
-from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
 
 
@@ -21,8 +20,6 @@ def lifted_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
     Raises ScheduleError or ResourceError where the nest cannot be lifted, or its plan not be compiled.
     """
     found = lift(func)
-    if check_bounds(to_function(found.program)):
-        raise ScheduleError(f"the pieces of what {func.name} reads are not told apart")
     schedule = plan_unit(found.program, machine).schedule
     made = _with_arguments(func, schedule, found.results)
     if isinstance(machine.on, CpuTarget):

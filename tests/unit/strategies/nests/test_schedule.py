@@ -11,8 +11,7 @@ from tilewright.frontend.nests.python import read_python
 from tilewright.ir import Alloc, Block, For, function_at, locate, run_function, stmt_children, verify
 from tilewright.runtime import aligned_copy
 from tilewright.strategies.nests import NestPlan, ordered, schedule_nest
-from tilewright.strategies.nests.lifted import lifted_nest
-from tilewright.support import ResourceError, ScheduleError
+from tilewright.support import ResourceError
 from unit.frontend.nests.polybench import KERNELS, arguments, run_python
 
 LIFTED = {
@@ -125,14 +124,3 @@ def f(A: {dtype}[N, M], S: {dtype}[N], R: {dtype}[N], Q: {dtype}[N]):
     out = run_function(made, arrays, {})
     want = {"S": 1 + A.sum(1), "R": 1 + 2 * A.sum(1), "Q": A.max(1)}
     assert all(np.array_equal(out[name], want[name]) for name in "SRQ")
-
-
-def test_what_is_lifted_stays_inside_of_its_arrays(monkeypatch):
-    """Pieces of reads that cannot be told apart would reach beyond: such a nest is not lifted."""
-    func = function_at(
-        read_python("def f(x: f64[N], y: f64[N]):\n    for i in range(N):\n        y[i] = x[i]\n"), {"N": 8}
-    )
-    lifted_nest(func, Machine(STATED, 1))
-    monkeypatch.setattr("tilewright.strategies.nests.lifted.check_bounds", lambda found: ["x[9]"])
-    with pytest.raises(ScheduleError, match="the pieces of what f reads are not told apart"):
-        lifted_nest(func, Machine(STATED, 1))
