@@ -13,7 +13,7 @@ from typing import Final, Literal
 import islpy as isl
 
 from tilewright.ir import index
-from tilewright.poly.budget import SECONDS, bounded
+from tilewright.poly.budget import SECONDS, bounded, is_spent
 from tilewright.poly.extract import Model, PolyAccess, PolyStatement
 from tilewright.poly.spaces import DIM, Domain, maps_of, union_map
 from tilewright.support import ResourceError
@@ -150,7 +150,12 @@ def _preceding(
     found, initial = (isl.UnionMap.empty(sink.get_space()) for _ in range(2))
     while not sink.is_empty():
         info = isl.UnionAccessInfo.from_sink(sink).set_must_source(sure).set_may_source(unsure)
-        flow = info.set_schedule_map(times).compute_flow()
+        try:
+            flow = info.set_schedule_map(times).compute_flow()
+        except isl.Error as error:
+            if is_spent(error):
+                raise
+            raise ResourceError(f"isl finds no order of accesses: {error}", hint=_HINT) from None
         none = flow.get_may_no_source()
         found, initial = found.union(flow.get_may_dependence()), initial.union(none)
         told = flow.get_full_may_dependence().intersect_domain(sure.domain()).range().union(none.wrap())

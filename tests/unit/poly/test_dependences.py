@@ -50,6 +50,17 @@ def test_accesses_that_isl_loses_are_said_to_be_too_much(monkeypatch):
         all_dependences(extract_model(CASES["ring"]()))
 
 
+def test_errors_of_isl_are_no_errors_of_ours(monkeypatch):
+    """Met with quotients in several accesses: isl ends with a complaint about its own expressions."""
+
+    def fails(info):
+        raise isl.Error("affine expression involves some of the domain dimensions")
+
+    monkeypatch.setattr(isl.UnionAccessInfo, "compute_flow", fails)
+    with pytest.raises(ResourceError, match="isl finds no order of accesses: affine expression"):
+        all_dependences(extract_model(CASES["ring"]()))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_sources_agree_with_the_listing(name):
     func = CASES[name]()
