@@ -90,9 +90,13 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         operations: Operations = BUILT_IN,
         *,
         keeps_lanes: bool = False,
+        apart: bool = False,
     ) -> None:
         super().__init__(builder, State(operations), vector_bits)
         self.keeps_lanes = keeps_lanes
+        # LLVM believes of the pointers of functions alone that they do not alias
+        self._body: Callable[[Stmt], None] = partial(self._outlined, wanted={}) if apart else self.stmt
+        self._apart = apart
         self._name = ""
         self._writes: dict[int, tuple[Stmt, frozenset[str]]] = {}
         self._forms: dict[int, _Form] = {}
@@ -117,13 +121,14 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
             holds = self.condition(c)
             if holds is not True:
                 b.return_unless(holds if isinstance(holds, Val) else b.const(False, BOOL), n + 1)
-        b.overlapping = frozenset(buf.alias or buf.name for buf in func.buffers if buf.scope != CONST)
+        if not self._apart:
+            b.overlapping = frozenset(buf.alias or buf.name for buf in func.buffers if buf.scope != CONST)
         st.unchanging = unchanging(func)
         for n, buf in enumerate(func.buffers):
             slot = b.gep(table, n, PTR, local=True)
             self.declare(buf, b.load_pointer(slot, buf.alias or buf.name))
         with self.tiles_configured(func.body, parallel=False):
-            self.stmt(func.body)
+            self._body(func.body)
         b.end_kernel(symbol, args)
         return self.needs()
 
@@ -399,7 +404,7 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
             var = st.symbol(i, lo, hi - 1)
             spreading = self.begin_spreading(s, var, hi)
             st.env[s.var] = var
-            emit(s.body)
+            (self._body if self._apart else emit)(s.body)
             st.env.pop(s.var, None)
             self.end_spreading(spreading)
             b.end_loop([])

@@ -239,7 +239,7 @@ class Nest:
         if key not in self._kernels:
             made = neighbours_in_registers(self.scheduled(values).func, self.target)
             made = streams_asked_ahead(made, self.target)
-            self._kernels[key] = build(made, target=self.target, threads=self.threads)
+            self._kernels[key] = build(made, target=self.target, threads=self.threads, apart=True)
             while len(self._kernels) > KERNELS_KEPT:
                 self._kernels.popitem(last=False)
         self._kernels.move_to_end(key)

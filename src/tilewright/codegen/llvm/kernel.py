@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.codegen.llvm.builder import Builder
+from tilewright.codegen.llvm.compile import AS_WRITTEN_LEVEL, DEFAULT_LEVEL
 from tilewright.codegen.llvm.loader import LIBRARY_SYMBOLS
 from tilewright.codegen.memory import LanesReusedError
 from tilewright.codegen.statements import Emitter
@@ -20,19 +21,26 @@ _NEON_BITS: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """LLVM IR of one kernel, its exported symbol and the memory it needs in bytes."""
+    """LLVM IR of one kernel, its exported symbol, the memory it needs in bytes, and the passes that it wants."""
 
     symbol: str
     text: str
     memory: Memory
+    level: int = DEFAULT_LEVEL
 
 
 def emit_kernel(
-    func: LoopFunction, *, triple: str, vector_bits: int, operations: Operations = BUILT_IN
+    func: LoopFunction,
+    *,
+    triple: str,
+    vector_bits: int,
+    operations: Operations = BUILT_IN,
+    apart: bool = False,
 ) -> KernelText:
     """Emit a lowered function (no blocks left) for vectors of ``vector_bits``.
 
-    ``operations`` are the instructions that it may name, those of its target.
+    ``operations`` are the instructions that it may name, those of its target. ``apart`` says that no two
+    arguments share memory, as those of nests: LLVM is told so, and may put loops in lanes.
 
     The kernel has the runtime's calling convention: ``i32 (context, buffers, params, workspace, scratch)``.
     It returns 0, or ``n`` where assumption number ``n`` (from 1) of the function does not hold.
@@ -43,11 +51,12 @@ def emit_kernel(
     rounds = any(BF16 in (operand.dtype for operand in row.operands) for row in operations.values())
     builder = Builder(triple, attributes, rounds)
     try:
-        memory = Emitter(builder, vector_bits, operations).kernel(func, symbol)
+        memory = Emitter(builder, vector_bits, operations, apart=apart).kernel(func, symbol)
     except LanesReusedError:
         builder = Builder(triple, attributes, rounds)
-        memory = Emitter(builder, vector_bits, operations, keeps_lanes=True).kernel(func, symbol)
-    return KernelText(symbol, builder.module(), memory)
+        emitter = Emitter(builder, vector_bits, operations, keeps_lanes=True, apart=apart)
+        memory = emitter.kernel(func, symbol)
+    return KernelText(symbol, builder.module(), memory, AS_WRITTEN_LEVEL if apart else DEFAULT_LEVEL)
 
 
 def _attributes(triple: str, vector_bits: int) -> str:
