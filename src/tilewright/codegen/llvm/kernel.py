@@ -21,7 +21,7 @@ _NEON_BITS: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """LLVM IR of one kernel, its exported symbol, the memory it needs in bytes, and the passes that it wants."""
+    """LLVM IR of one kernel, its exported symbol, the memory it needs in bytes, and the passes it wants."""
 
     symbol: str
     text: str

@@ -11,15 +11,20 @@ from tilewright.lower import lower
 from tilewright.plan import plan_unit
 from tilewright.poly import lift
 from tilewright.schedule import Schedule, may_overwrite
+from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
 
 
 def lifted_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
     """A nest of fixed sizes as a program with the default plan, arguments in place as before.
 
-    Raises ScheduleError or ResourceError where the nest cannot be lifted, or its plan not be compiled.
+    Raises ScheduleError or ResourceError where the nest cannot be lifted, or its plan not be compiled, and
+    where no statement adds up: rules of programs gain by what a product reads again, and element by element
+    the loops are as good as they are written (a blur in three loops, 2000 x 1600: 3 ms, lifted 17).
     """
     found = lift(func)
+    if all(s.init is None for s in found.program.stages):
+        raise ScheduleError(f"no statement of {func.name} adds up")
     schedule = plan_unit(found.program, machine).schedule
     made = _with_arguments(func, schedule, found.results)
     if isinstance(machine.on, CpuTarget):
