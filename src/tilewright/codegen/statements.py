@@ -20,9 +20,13 @@ from tilewright.codegen.uses import LONG_VALUE, neighbours_of, operations_of, un
 from tilewright.ir import (
     BOOL,
     CONST,
+    F32,
+    F64,
     I64,
+    Access,
     Alloc,
     Barrier,
+    Binary,
     Exec,
     For,
     If,
@@ -172,7 +176,8 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         if len(s.writes) == 1:
             w = s.writes[0]
             st.in_turn = self._is_long(s)
-            v = self.value(w.value, memo)
+            v = self._accumulated(w, memo) if self._apart and st.width == 1 else None
+            v = self.value(w.value, memo) if v is None else v
             st.in_turn, st.gathers = False, None
             self.assign(w.buffer, w.indices, v)
             return
@@ -180,6 +185,25 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         st.gathers = None
         for w, v in zip(s.writes, values, strict=True):
             self.assign(w.buffer, w.indices, v)
+
+    def _accumulated(self, w: Access, memo: dict[int, Val]) -> Val | None:
+        """The value of ``x = x + e`` or ``x = x - e`` as a sum that may be in another order; else ``None``.
+
+        A product in it is rounded once where LLVM finds that, which knows no sums of its own fused operation.
+        """
+        e = w.value
+        if not isinstance(e, Binary) or e.op not in ("add", "sub") or e.dtype not in (F32, F64):
+            return None
+        own = Load(w.buffer, w.indices, e.dtype)
+        added = e.b if e.a == own else e.a if e.b == own and e.op == "add" else None
+        if added is None:
+            return None
+        b, x = self.b, self.value(own, memo)
+        if isinstance(added, Binary) and added.op == "mul":
+            y = b.op("fmul contract", self.value(added.a, memo), self.value(added.b, memo))
+        else:
+            y = self.value(added, memo)
+        return b.op(f"f{e.op} reassoc contract", x, y)
 
     def _is_long(self, s: Store) -> bool:
         """Whether the vectors that a store to memory writes take many operations each: made one by one.

@@ -109,8 +109,7 @@ class Nest:
     @property
     def open_sizes(self) -> tuple[str, ...]:
         """The sizes that a call gives, or its arrays; not those that accesses through pointers imply."""
-        implied = self.source.implied if isinstance(self.source, c.CNest) else ()
-        return tuple(p.name for p in self.arguments.params if p.name not in (*self.sizes, *implied))
+        return tuple(p.name for p in self.arguments.params if p.name not in {*self.sizes, *self._implied})
 
     @property
     def decided_by_data(self) -> bool:
@@ -135,7 +134,7 @@ class Nest:
         values = {**self.sizes, **self._settled(sizes)}
         for name, needed in self._reach(values).items():
             if name not in values and needed is None:
-                pointer = self._pointers[name]
+                pointer, _ = self._implied[name]
                 raise InputError(
                     f"data decide how far {quoted(pointer)} is read or written",
                     hint=f"give its number of elements as the size {name}",
@@ -144,25 +143,31 @@ class Nest:
         return read_sizes(self.arguments, {}, values)
 
     @cached_property
-    def _pointers(self) -> dict[str, str]:
-        """The arguments that are pointers in C, by the names of their sizes."""
-        if not isinstance(self.source, c.CNest):
-            return {}
-        sized = {c.SIZE_OF.format(b.name): b.name for b in self.arguments.buffers}
-        return {name: sized[name] for name in self.source.implied}
+    def _implied(self) -> Mapping[str, tuple[str, int]]:
+        """The sizes that no parameter is, with their arrays and dimensions."""
+        return self.source.implied if isinstance(self.source, c.CNest) else {}
 
     def _reach(self, sizes: Mapping[str, int]) -> dict[str, int | None]:
-        """How much of what pointers point at is needed, given the other sizes; ``None`` where data decide."""
-        if not self._pointers or not isinstance(self.source, c.CNest):
+        """Extents that sizes imply, given the others: what formulas say, or how much pointers need.
+
+        ``None`` where data decide.
+        """
+        if not self._implied or not isinstance(self.source, c.CNest):
             return {}
-        known = {name: value for name, value in sizes.items() if name not in self._pointers}
+        known = {name: value for name, value in sizes.items() if name not in self._implied}
         key = tuple(sorted(known.items()))
         if key not in self._reaches:
-            wide = read_sizes(self.arguments, {}, {**known, **dict.fromkeys(self._pointers, MAX_EXTENT)})
-            found = poly.outermost_extents(self.source.at(wide), list(self._pointers.values()))
+            wide = read_sizes(self.arguments, {}, {**known, **dict.fromkeys(self._implied, MAX_EXTENT)})
+            func = self.source.at(wide)
+            extents: dict[str, int | None] = {
+                name: evaluate_index(func.buffer(array).shape[dim], {})
+                for name, (array, dim) in self._implied.items()
+            }
+            pointers = {name: self._implied[name][0] for name, n in extents.items() if n == MAX_EXTENT}
+            found = poly.outermost_extents(func, list(pointers.values()))
             while len(self._reaches) >= KERNELS_KEPT:
                 del self._reaches[next(iter(self._reaches))]
-            self._reaches[key] = {name: found[pointer] for name, pointer in self._pointers.items()}
+            self._reaches[key] = extents | {name: found[pointer] for name, pointer in pointers.items()}
         return self._reaches[key]
 
     def at(self, sizes: Mapping[str, int]) -> LoopFunction:
@@ -252,10 +257,11 @@ class Nest:
         arrays = {b.name: self._array(b, given) for b in declared}
         values = read_sizes(self.arguments, {n: a.shape for n, a in arrays.items()}, stated)
         for name, needed in self._reach(values).items():
-            # one kernel for all arrays that are long enough
-            if needed is not None and needed <= values[name]:
-                values[name] = needed
-                arrays[self._pointers[name]] = arrays[self._pointers[name]][: values[name]]
+            # one kernel for all arrays that are long enough; others are refused below
+            array, dim = self._implied[name]
+            if needed is not None and dim == 0 and needed < values[name]:
+                arrays[array] = arrays[array][:needed]
+            values[name] = values[name] if needed is None else needed
         for b in declared:
             shape = tuple(evaluate_index(e, values) for e in b.physical_shape)
             if arrays[b.name].shape != shape:
@@ -338,8 +344,7 @@ class Nest:
             return np.asarray(value, b.dtype.numpy)
         if not isinstance(value, np.ndarray) or value.dtype != b.dtype.numpy:
             raise InputError(f"the argument {quoted(b.name)} must be an array of {b.dtype}")
-        pointer = isinstance(self.source, c.CNest) and c.SIZE_OF.format(b.name) in self.source.implied
-        if pointer and len(b.shape) == 1 != value.ndim:
+        if (b.name, 0) in self._implied.values() and len(b.shape) == 1 != value.ndim:
             if not value.flags.c_contiguous:
                 raise InputError(f"{quoted(b.name)} is read through a pointer: its rows must lie in order")
             return value.reshape(-1)
