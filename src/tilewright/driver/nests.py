@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from tilewright.cost import Machine
 from tilewright.driver.choices import chosen_target, chosen_threads
 from tilewright.driver.nest_source import drop_in, prototype
 from tilewright.frontend import c, nests
-from tilewright.ir import Buffer, LoopFunction, evaluate_index, function_at
+from tilewright.ir import Buffer, LoopFunction, evaluate_index, function_at, print_function
 from tilewright.runtime import aligned_copy
 from tilewright.strategies import (
     DEFAULT,
@@ -250,6 +250,29 @@ class Nest:
         self._kernels.move_to_end(key)
         return self._kernels[key]
 
+    def explain(self, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """What is decided for given sizes, as plain data: arguments, how the order came about, and loops."""
+        func, made = self.at(sizes or {}), self.scheduled(sizes or {})
+        read = {b.name for b in func.inputs}
+        return {
+            "nest": self.name,
+            "strategy": self.strategy,
+            "threads": self.threads,
+            "arguments": [
+                {
+                    "name": b.name,
+                    "dtype": b.dtype.numpy.name,
+                    "shape": [e.as_int() for e in b.shape],
+                    "written": b.name in func.outputs,
+                    "read": b.name in read,
+                }
+                for b in func.buffers
+                if b.name in self.order
+            ],
+            "notes": list(made.notes),
+            "loops": print_function(made.func),
+        }
+
     def __call__(self, *arguments: object, **named: object) -> object:
         """Run once; what a function of C returns, else ``None``."""
         given, stated = self._given(arguments, named)
@@ -363,7 +386,7 @@ def names_c(text: str | Path) -> tuple[str, str | None] | None:
 
 
 def compile_nest(
-    path: object,
+    source: object,
     sizes: Mapping[str, int],
     target: str | TargetBase = "cpu",
     threads: int | None = None,
@@ -372,31 +395,62 @@ def compile_nest(
     defines: Mapping[str, str] | None = None,
     headers: Sequence[Path | str] = (),
 ) -> Nest:
-    """A function of a C file (``FILE.c`` or ``FILE.c:NAME``) as a nest that is called on numpy arrays.
+    """A function of a C file (``FILE.c`` or ``FILE.c:NAME``), or one of Python, called on numpy arrays.
 
     ``sizes`` settles integer parameters; those that it leaves open are given by calls, each of which compiles
     for new ones. ``defines`` are macros, ``headers`` folders of headers in angle brackets. Raises InputError
-    for another path, and what :class:`Nest` and the reader of C do.
+    for another source, and what :class:`Nest` and the readers of C and Python do.
     """
-    found = names_c(path) if isinstance(path, str | Path) else None
-    if found is None:
-        raise InputError("sizes= is for nests in C", hint="give a path: kernel.c or kernel.c:name")
+    found = names_c(source) if isinstance(source, str | Path) else None
+    if found is None and (not callable(source) or isinstance(source, Nest)):
+        raise InputError(
+            "sizes= is for nests", hint="give a path, kernel.c or kernel.c:name, or a function of loops"
+        )
+    if found is None and (defines or headers):
+        raise InputError("defines= and headers= are for nests in C")
     if not isinstance(strategy, str):
         raise InputError("strategies of nests are named", hint=", ".join(NEST_STRATEGIES))
     machine = chosen_target(target)
     if not isinstance(machine, CpuTarget):
         raise InputError(f"nests are compiled for CPUs, {machine.name} is none")
-    source = c.c_nest(found[0], found[1], defines, [Path(folder) for folder in headers])
+    read: LoopFunction | c.CNest
+    if found is None:
+        assert callable(source)
+        read = nests.scop(source).func
+    else:
+        read = c.c_nest(found[0], found[1], defines, [Path(folder) for folder in headers])
     name = NEST_STRATEGIES[0] if strategy == DEFAULT else strategy
-    nest = Nest(source, machine, threads, name, records, sizes)
+    nest = Nest(read, machine, threads, name, records, sizes)
     if not nest.open_sizes and not nest.decided_by_data:
         nest.kernel({})
     return nest
 
 
-def scop(function: Callable[..., Any]) -> Nest:
-    """A Python function over numpy arrays as a compiled nest: see :mod:`tilewright.frontend.nests.python`.
+@overload
+def scop(function: Callable[..., Any], /) -> Nest: ...
 
-    Raises ProgramError, with the line, for what is not affine or not supported.
+
+@overload
+def scop(
+    *,
+    sizes: Mapping[str, int] = ...,
+    target: str | TargetBase = ...,
+    threads: int | None = ...,
+    strategy: str = ...,
+    records: Path | str | None = ...,
+) -> Callable[[Callable[..., Any]], Nest]: ...
+
+
+def scop(
+    function: Callable[..., Any] | None = None, /, **options: Any
+) -> Nest | Callable[[Callable[..., Any]], Nest]:
+    """A Python function over numpy arrays as a nest: see :mod:`tilewright.frontend.nests.python`.
+
+    ``@tilewright.scop`` compiles for the sizes of each call; ``@tilewright.scop(sizes={"n": 9}, threads=2)``
+    has the options of :func:`compile_nest`, as ``tilewright.compile(function, sizes=…)`` has. Raises
+    ProgramError, with the line, for what is not affine or not supported.
     """
-    return Nest(nests.scop(function).func)
+    if function is not None:
+        return Nest(nests.scop(function).func)
+    sizes = options.pop("sizes", {})
+    return lambda given: compile_nest(given, sizes, **options)
