@@ -68,15 +68,15 @@ def compile_nest(state: State, text: str, options: CompileOptions, emit: str, ou
     """``tilewright compile FILE.c``: what came of it, its code (``--emit c``) or header (``c-header``)."""
     if emit not in ("artefact", "c", "c-header"):
         raise click.UsageError(f"--emit {emit} is for models: nests are emitted as c and c-header")
-    if emit == "artefact" and output is not None:
-        raise click.UsageError("nests are not saved yet: --emit c writes their code")
     start = time.perf_counter()
     nest, sizes = open_nest(text, options)
-    if emit != "artefact":
+    if emit == "artefact":
+        nest.kernel(sizes)
+        if output is not None:
+            nest.save(output, sizes)
+    else:
         assert output is not None
         write_text(output, nest.c_source(sizes) if emit == "c" else nest.c_header())
-    else:
-        nest.kernel(sizes)
     seconds = time.perf_counter() - start
     if state.json:
         told = nest.explain(sizes)

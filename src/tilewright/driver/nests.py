@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, overload
 
@@ -19,9 +19,10 @@ from tilewright.codegen import emit_c, lower_for_c
 from tilewright.cost import Machine
 from tilewright.driver.choices import chosen_target, chosen_threads
 from tilewright.driver.nest_source import drop_in, prototype
+from tilewright.driver.save_nest import save_nest
 from tilewright.frontend import c, nests
 from tilewright.ir import Buffer, LoopFunction, evaluate_index, function_at, print_function
-from tilewright.runtime import aligned_copy
+from tilewright.runtime import named_arguments, pointed_at, run_in_place
 from tilewright.strategies import (
     DEFAULT,
     ScheduledNest,
@@ -250,6 +251,16 @@ class Nest:
         self._kernels.move_to_end(key)
         return self._kernels[key]
 
+    def save(self, path: str | os.PathLike[str], sizes: Mapping[str, int] | None = None) -> None:
+        """Write the nest at given sizes as one file, which ``tilewright.load`` calls without the compiler.
+
+        Raises InputError as :meth:`scheduled` does, and what saving a model raises.
+        """
+        contents: Mapping[str, Array] = self.source.contents if isinstance(self.source, c.CNest) else {}
+        result = self.source.result if isinstance(self.source, c.CNest) else None
+        pointers = [array for array, dim in self._implied.values() if dim == 0]
+        save_nest(self.kernel(sizes or {}), path, self.order, pointers, contents, result)
+
     def explain(self, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
         """What is decided for given sizes, as plain data: arguments, how the order came about, and loops."""
         func, made = self.at(sizes or {}), self.scheduled(sizes or {})
@@ -291,17 +302,12 @@ class Nest:
                 got = list(arrays[b.name].shape)
                 raise InputError(f"{quoted(b.name)} must be {b.dtype} of shape {list(shape)}, got {got}")
         outputs = self._at(values).outputs
-        for name in outputs:
-            value = given[name]
-            if not isinstance(value, np.ndarray) or not value.flags.writeable:
-                raise InputError(f"{quoted(name)} is written: it must be an array that may be written")
-        self._apart(arrays, outputs)
-        table = {name: a if _fits(a) else aligned_copy(a) for name, a in arrays.items()}
-        kernel = self.kernel(values)
-        kernel.run([table[b.name] for b in kernel.func.buffers])
-        for name in outputs:
-            if table[name] is not arrays[name]:
-                arrays[name][...] = table[name]
+
+        def run(table: Mapping[str, Array]) -> None:
+            kernel = self.kernel(values)
+            kernel.run([table[b.name] for b in kernel.func.buffers])
+
+        run_in_place(given, arrays, outputs, run)
         result = self.source.result if isinstance(self.source, c.CNest) else None
         return None if result is None else arrays[result].item()
 
@@ -314,15 +320,7 @@ class Nest:
         names = [name for name in self.order if name not in self.sizes]
         if len(arguments) == len(self.order):
             names = list(self.order)
-        if len(arguments) > len(names):
-            raise InputError(
-                f"the nest {quoted(self.name)} takes {len(names)} arguments, got {len(arguments)}",
-                hint=", ".join(names),
-            )
-        placed = dict(zip(names, arguments, strict=False))
-        if twice := next((name for name in placed if name in named), None):
-            raise InputError(f"the argument {quoted(twice)} of {quoted(self.name)} is given twice")
-        given = {**placed, **named}
+        given = named_arguments(self.name, names, arguments, named)
         if isinstance(self.source, c.CNest):
             if fixed := next((name for name in self.source.contents if name in given), None):
                 raise InputError(f"{quoted(fixed)} is what the file says: it is no argument")
@@ -344,21 +342,6 @@ class Nest:
             )
         return given, stated
 
-    def _apart(self, arrays: Mapping[str, Array], outputs: Collection[str]) -> None:
-        """Arrays that are written share no element with others."""
-        for (one, a), (two, b) in combinations(arrays.items(), 2):
-            if not {one, two} & set(outputs):
-                continue
-            try:
-                shared = np.shares_memory(a, b, max_work=1000)  # type: ignore[arg-type]  # any number is allowed
-            except np.exceptions.TooHardError:
-                shared = True
-            if shared:
-                raise InputError(
-                    f"{quoted(one)} and {quoted(two)} share memory: a nest takes arrays that are apart",
-                    hint=f"give a copy of {quoted(two if one in outputs else one)}",
-                )
-
     def _array(self, b: Buffer, given: Mapping[str, object]) -> Array:
         if b.name not in given:
             raise InputError(f"the argument {quoted(b.name)} is missing")
@@ -367,16 +350,7 @@ class Nest:
             return np.asarray(value, b.dtype.numpy)
         if not isinstance(value, np.ndarray) or value.dtype != b.dtype.numpy:
             raise InputError(f"the argument {quoted(b.name)} must be an array of {b.dtype}")
-        if (b.name, 0) in self._implied.values() and len(b.shape) == 1 != value.ndim:
-            if not value.flags.c_contiguous:
-                raise InputError(f"{quoted(b.name)} is read through a pointer: its rows must lie in order")
-            return value.reshape(-1)
-        return value
-
-
-def _fits(a: Array) -> bool:
-    """Whether kernels can use an array where it lies: by rows, each element where its type may be."""
-    return bool(a.flags.c_contiguous and a.flags.aligned)
+        return pointed_at(b.name, value, len(b.shape)) if (b.name, 0) in self._implied.values() else value
 
 
 def names_c(text: str | Path) -> tuple[str, str | None] | None:

@@ -60,9 +60,9 @@ class Library:
         """The name of each kernel."""
         return tuple(map(kernel_symbol, range(len(self._numbers))))
 
-    def calls(self, steps: Sequence[KernelCall], kernels: Sequence[UnitKernel]) -> tuple[KernelCall, ...]:
+    def calls(self, steps: Sequence[KernelCall], kernels: Iterable[Kernel]) -> tuple[KernelCall, ...]:
         """The steps of a plan with their kernels' numbers. Raises InternalError for an unknown kernel."""
-        for kernel in (each.on_cpu() for each in kernels):
+        for kernel in kernels:
             if kernel.address not in self._numbers:
                 number = self._numbers[kernel.address] = len(self._numbers)
                 self._kernels.append(kernel)
@@ -180,7 +180,7 @@ def take_apart(
     """The manifest of a model of fixed sizes, its kernels and constants put to those of a file."""
     plan = assembled.plan
     assert isinstance(plan, ExecutionPlan)  # for devices: save_device.py
-    calls = library.calls(plan.contents.steps, steps.kernels)
+    calls = library.calls(plan.contents.steps, (k.on_cpu() for k in steps.kernels))
     results, returned = results_of(steps, assembled, len(plan.contents.constants))
     places = weights.place((*plan.contents.constants, *returned))
     return said.manifest_of_cpu(plan, calls, places, results)
@@ -201,7 +201,7 @@ def range_manifest(
         inputs=tuple(tensor.at(largest) for tensor in plan.inputs),
         outputs=tuple(tensor.at(largest) for tensor in plan.outputs),
     )
-    calls = library.calls(plan.plan.contents.steps, kernels)
+    calls = library.calls(plan.plan.contents.steps, (k.on_cpu() for k in kernels))
     own = len(plan.plan.contents.constants)
     results = tuple(
         replace(ref, index=own + ref.index) if ref.kind == CONSTANT else ref for ref in plan.results

@@ -9,6 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
+import tilewright
 from tilewright.cli import main
 from tilewright.runtime import aligned_copy
 
@@ -296,7 +297,6 @@ def test_emitted_c_is_of_functions_that_are_nests(files, call):
         (("", ""), ("--shape", "n=3"), "has no size 'n'"),
         (("", ""), ("--shape", "n=3,4"), "n of '"),
         (("", ""), ("--target", "cuda:sm_90"), "nests are compiled for CPUs"),
-        (("", ""), ("-o", "x.tw"), "nests are not saved yet"),
     ],
 )
 def test_what_is_wrong_is_said(files, edit, options, message, call):
@@ -357,3 +357,16 @@ def test_explained(files, call):
     ):
         status, _, err = call("explain", *open_, *more)
         assert status == 2 and message in err
+
+
+def test_saved(files, call):
+    """What ``-o`` writes is called in place by ``tilewright.load``; what takes models says so."""
+    where = files / "x.tw"
+    status, _, err = call("compile", files / "open.c", "--shape", "n=8", "-o", where)
+    assert status == 0 and "written to" in err
+    arrays = values(8)
+    want = expected(arrays)
+    tilewright.load(where)(**arrays)
+    assert all(np.allclose(arrays[name], want[name]) for name in want)
+    status, _, err = call("run", where)
+    assert status != 0 and "is a saved nest" in err and "tilewright.load(path)(" in err

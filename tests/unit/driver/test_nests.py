@@ -234,7 +234,7 @@ def test_arrays_are_changed_where_they_lie(monkeypatch, offset):
     def copied(a):
         raise AssertionError("an array was copied")
 
-    monkeypatch.setattr("tilewright.driver.nests.aligned_copy", copied)
+    monkeypatch.setattr("tilewright.runtime.in_place.aligned_copy", copied)
     memory = aligned_empty((40 + 8,), np.dtype(np.float64))
     A = memory[offset : offset + 36].reshape(6, 6)
     A[...], x = 0.0, np.ones(6)
