@@ -11,7 +11,8 @@ from tilewright.frontend.nests.python import read_python
 from tilewright.ir import Alloc, Block, For, function_at, locate, run_function, stmt_children, verify
 from tilewright.runtime import aligned_copy
 from tilewright.strategies.nests import NestPlan, ordered, schedule_nest
-from tilewright.support import ResourceError
+from tilewright.strategies.nests.lifted import lifted_nest
+from tilewright.support import ResourceError, ScheduleError
 from unit.frontend.nests.polybench import KERNELS, arguments, run_python
 
 LIFTED = {
@@ -124,3 +125,14 @@ def f(A: {dtype}[N, M], S: {dtype}[N], R: {dtype}[N], Q: {dtype}[N]):
     out = run_function(made, arrays, {})
     want = {"S": 1 + A.sum(1), "R": 1 + 2 * A.sum(1), "Q": A.max(1)}
     assert all(np.array_equal(out[name], want[name]) for name in "SRQ")
+
+
+def test_what_adds_nothing_up_stays_as_it_is_written():
+    text = "def f(x: f64[N], y: f64[N], s: f64[1]):\n    for i in range(N):\n        {}\n"
+    plain, sums = (
+        function_at(read_python(text.format(body)), {"N": 8}) for body in ("y[i] = 2 * x[i]", "s[0] += x[i]")
+    )
+    with pytest.raises(ScheduleError, match="no statement of f adds up"):
+        lifted_nest(plain, Machine(STATED, 1))
+    assert schedule_nest(plain, Machine(STATED, 1)).notes[-1] == "in the order in which it is written"
+    assert schedule_nest(sums, Machine(STATED, 1)).notes == ("lifted to a program",)
