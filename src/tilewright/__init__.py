@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tilewright.driver import CompiledModel, CompiledProgram, DynamicModel, Nest, scop
     from tilewright.driver import compile_model as compile
     from tilewright.driver import tune_model as tune
-    from tilewright.runtime import Model, SavedDynamicModel, SavedModel
+    from tilewright.runtime import Model, SavedDynamicModel, SavedModel, SavedNest
     from tilewright.support import InternalError, TilewrightError, UserError
 
 __version__ = "0.1.0"
@@ -28,6 +28,7 @@ _EXPORTS: Final = {
     "InternalError": ("tilewright.support", "InternalError"),
     "SavedDynamicModel": ("tilewright.runtime", "SavedDynamicModel"),
     "SavedModel": ("tilewright.runtime", "SavedModel"),
+    "SavedNest": ("tilewright.runtime", "SavedNest"),
     "TilewrightError": ("tilewright.support", "TilewrightError"),
     "UserError": ("tilewright.support", "UserError"),
     "compile": ("tilewright.driver", "compile_model"),
@@ -45,6 +46,7 @@ __all__ = [
     "Nest",
     "SavedDynamicModel",
     "SavedModel",
+    "SavedNest",
     "TilewrightError",
     "UserError",
     "__version__",

@@ -79,6 +79,8 @@ class Kernel(HoldsCode):
         symbol: str,
         memory: Memory,
         code: LoadedObject,
+        *,
+        apart: bool = False,
     ) -> None:
         self.func = func
         """The scheduled function."""
@@ -92,6 +94,8 @@ class Kernel(HoldsCode):
         """The bytes that a call needs beside its arguments."""
         self.code = code
         """The loaded machine code."""
+        self.apart = apart
+        """Whether it is right only for arguments that share no memory."""
         self._plans: dict[tuple[int, ...], _Prepared] = {}
 
     @property
@@ -110,12 +114,13 @@ class Kernel(HoldsCode):
 
     def llvm(self, *, optimised: bool = False) -> str:
         """LLVM IR of the kernel's module, as emitted or after LLVM's passes."""
-        text = emit(self.func, self.target).text
-        return optimised_ir(text, self.target) if optimised else text
+        made = emit(self.func, self.target, apart=self.apart)
+        return optimised_ir(made.text, self.target, opt=made.level) if optimised else made.text
 
     def assembly(self) -> str:
         """Assembly of the kernel's module."""
-        return assembly(self.llvm(), self.target)
+        made = emit(self.func, self.target, apart=self.apart)
+        return assembly(made.text, self.target, opt=made.level)
 
     def code_text(self, form: str) -> str:
         """The code as ``llvm`` after its passes, ``asm``, or ``source``, which is C.
@@ -306,9 +311,11 @@ def build(
     target: Target | None = None,
     threads: int | None = None,
     settings: Settings | None = None,
+    apart: bool = False,
 ) -> Kernel:
     """Compile a program, loop function or schedule as it stands (no strategy) into a callable kernel.
 
+    ``apart`` says that its arguments will share no memory: then LLVM may put serial loops in lanes.
     Raises what lowering and code generation refuse: ScheduleError, TargetError.
     """
     if isinstance(source, Schedule):
@@ -318,17 +325,18 @@ def build(
     else:
         func = source
     machine = target or detect()
-    text = emit(func, machine)
+    text = emit(func, machine, apart=apart)
     with CompilePool.of_settings(settings or read_settings()) as pool:
-        (content,) = pool.compile_many([compile_request(text.text, machine)])
-    return Kernel(func, machine, threads, text.symbol, text.memory, load_object(content))
+        (content,) = pool.compile_many([compile_request(text.text, machine, opt=text.level)])
+    return Kernel(func, machine, threads, text.symbol, text.memory, load_object(content), apart=apart)
 
 
-def emit(func: LoopFunction, target: Target) -> KernelText:
+def emit(func: LoopFunction, target: Target, *, apart: bool = False) -> KernelText:
     """A scheduled function lowered, as LLVM IR for a target."""
     return emit_kernel(
         lower(func, native=target.functions),
         triple=target.llvm_triple,
         vector_bits=target.preferred_vector_bits,
         operations=target.operations,
+        apart=apart,
     )

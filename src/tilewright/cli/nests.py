@@ -18,6 +18,7 @@ from tilewright.cli.options import CompileOptions, parse_assignments
 from tilewright.cli.state import State
 from tilewright.driver import NEST_STRATEGIES, Nest, TensorInfo, names_c, tune_nest
 from tilewright.frontend import c
+from tilewright.ir import print_function
 from tilewright.strategies import DEFAULT
 from tilewright.support import counted, quoted
 from tilewright.target import CpuTarget, find_target
@@ -67,53 +68,64 @@ def compile_nest(state: State, text: str, options: CompileOptions, emit: str, ou
     """``tilewright compile FILE.c``: what came of it, its code (``--emit c``) or header (``c-header``)."""
     if emit not in ("artefact", "c", "c-header"):
         raise click.UsageError(f"--emit {emit} is for models: nests are emitted as c and c-header")
-    if emit == "artefact" and output is not None:
-        raise click.UsageError("nests are not saved yet: --emit c writes their code")
     start = time.perf_counter()
     nest, sizes = open_nest(text, options)
-    made = nest.scheduled(sizes)
-    if emit != "artefact":
+    if emit == "artefact":
+        nest.kernel(sizes)
+        if output is not None:
+            nest.save(output, sizes)
+    else:
         assert output is not None
         write_text(output, nest.c_source(sizes) if emit == "c" else nest.c_header())
-    else:
-        nest.kernel(sizes)
     seconds = time.perf_counter() - start
-    infos, func = arguments_of(nest, sizes), nest.at(sizes)
     if state.json:
-        rows = [
-            {
-                "name": info.name,
-                "dtype": info.dtype.name,
-                "shape": list(info.shape),
-                "written": info.name in func.outputs,
-                "read": any(b.name == info.name for b in func.inputs),
-            }
-            for info in infos
-        ]
+        told = nest.explain(sizes)
         state.print_json(
             {
                 "command": "compile",
                 "model": text,
                 "name": nest.name,
-                "strategy": nest.strategy,
-                "threads": nest.threads,
-                "arguments": rows,
-                "notes": list(made.notes),
+                **{key: told[key] for key in ("strategy", "threads", "arguments", "notes")},
                 "written": [output] if output else [],
                 "seconds": seconds,
             }
         )
         return
-    for info in infos:
-        written = info.name in func.outputs
-        read = any(b.name == info.name for b in func.inputs)
-        state.say(f"{'in-out' if written and read else 'output' if written else 'input':>8}  {info}")
-    state.say(f"  target  {nest.target.name}, {counted(nest.threads, 'thread')}")
-    for note in made.notes:
-        state.say(f"    nest  {note}")
+    _say_nest(state, nest, sizes)
     state.say(f"    time  {seconds:.2f} s")
     if output is not None:
         state.note(f"written to {output}")
+
+
+def _say_nest(state: State, nest: Nest, sizes: Mapping[str, int]) -> None:
+    """Arguments, target and decisions of a nest."""
+    for row, info in zip(nest.explain(sizes)["arguments"], arguments_of(nest, sizes), strict=True):
+        kind = ("in-out" if row["read"] else "output") if row["written"] else "input"
+        state.say(f"{kind:>8}  {info}")
+    state.say(f"  target  {nest.target.name}, {counted(nest.threads, 'thread')}")
+    for note in nest.scheduled(sizes).notes:
+        state.say(f"    nest  {note}")
+
+
+def explain_nest(state: State, text: str, options: CompileOptions, show: str) -> None:
+    """``tilewright explain FILE.c``: what was decided (``groups``), its loops, or its code in some form."""
+    nest, sizes = open_nest(text, options)
+    if show in ("plan", "schedule"):
+        raise click.UsageError(f"--show {show} is for models: of a nest groups and loops tell that")
+    told = nest.explain(sizes)
+    match show:
+        case "groups" | "loops":
+            shown: str = told["loops"]
+        case "lowered":
+            shown = print_function(nest.kernel(sizes).lowered())
+        case _:
+            shown = nest.kernel(sizes).code_text(show)
+    if state.json:
+        state.print_json({"command": "explain", "model": text, "show": show, **told, "text": shown})
+    elif show == "groups":
+        _say_nest(state, nest, sizes)
+    else:
+        state.say(shown.rstrip())
 
 
 def tune_nest_file(

@@ -20,9 +20,13 @@ from tilewright.codegen.uses import LONG_VALUE, neighbours_of, operations_of, un
 from tilewright.ir import (
     BOOL,
     CONST,
+    F32,
+    F64,
     I64,
+    Access,
     Alloc,
     Barrier,
+    Binary,
     Exec,
     For,
     If,
@@ -91,10 +95,14 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         *,
         keeps_lanes: bool = False,
         kept: Keys = frozenset(),
+        apart: bool = False,
     ) -> None:
         super().__init__(builder, State(operations), vector_bits)
         self.keeps_lanes = keeps_lanes
         self.kept = kept
+        # LLVM believes of the pointers of functions alone that they do not alias
+        self._body: Callable[[Stmt], None] = partial(self._outlined, wanted={}) if apart else self.stmt
+        self._apart = apart
         self._name = ""
         self._writes: dict[int, tuple[Stmt, frozenset[str]]] = {}
         self._forms: dict[int, _Form] = {}
@@ -119,13 +127,14 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
             holds = self.condition(c)
             if holds is not True:
                 b.return_unless(holds if isinstance(holds, Val) else b.const(False, BOOL), n + 1)
-        b.overlapping = frozenset(buf.alias or buf.name for buf in func.buffers if buf.scope != CONST)
+        if not self._apart:
+            b.overlapping = frozenset(buf.alias or buf.name for buf in func.buffers if buf.scope != CONST)
         st.unchanging = unchanging(func)
         for n, buf in enumerate(func.buffers):
             slot = b.gep(table, n, PTR, local=True)
             self.declare(buf, b.load_pointer(slot, buf.alias or buf.name))
         with self.tiles_configured(func.body, parallel=False):
-            self.stmt(func.body)
+            self._body(func.body)
         b.end_kernel(symbol, args)
         return self.needs()
 
@@ -169,7 +178,8 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         if len(s.writes) == 1:
             w = s.writes[0]
             st.in_turn = self._is_long(s)
-            v = self.value(w.value, memo)
+            v = self._accumulated(w, memo) if self._apart and st.width == 1 else None
+            v = self.value(w.value, memo) if v is None else v
             st.in_turn, st.gathers = False, None
             self.assign(w.buffer, w.indices, v)
             return
@@ -177,6 +187,25 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         st.gathers = None
         for w, v in zip(s.writes, values, strict=True):
             self.assign(w.buffer, w.indices, v)
+
+    def _accumulated(self, w: Access, memo: dict[int, Val]) -> Val | None:
+        """The value of ``x = x + e`` or ``x = x - e`` as a sum that may be in another order; else ``None``.
+
+        A product in it is rounded once where LLVM finds that, which knows no sums of its own fused operation.
+        """
+        e = w.value
+        if not isinstance(e, Binary) or e.op not in ("add", "sub") or e.dtype not in (F32, F64):
+            return None
+        own = Load(w.buffer, w.indices, e.dtype)
+        added = e.b if e.a == own else e.a if e.b == own and e.op == "add" else None
+        if added is None:
+            return None
+        b, x = self.b, self.value(own, memo)
+        if isinstance(added, Binary) and added.op == "mul":
+            y = b.op("fmul contract", self.value(added.a, memo), self.value(added.b, memo))
+        else:
+            y = self.value(added, memo)
+        return b.op(f"f{e.op} reassoc contract", x, y)
 
     def _is_long(self, s: Store) -> bool:
         """Whether the vectors that a store to memory writes take many operations each: made one by one.
@@ -412,7 +441,7 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
             var = st.symbol(i, lo, hi - 1)
             spreading = self.begin_spreading(s, var, hi)
             st.env[s.var] = var
-            emit(s.body)
+            (self._body if self._apart else emit)(s.body)
             st.env.pop(s.var, None)
             self.end_spreading(spreading)
             b.end_loop([])

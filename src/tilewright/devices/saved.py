@@ -23,6 +23,7 @@ from tilewright.runtime import (
     OpenedModel,
     SavedDynamicModel,
     SavedModel,
+    SavedNest,
     load_opened,
     open_saved_model,
 )
@@ -61,8 +62,8 @@ def load_model(
     wait_policy: WaitPolicy | str | None = None,
     verify: bool = True,
     settings: Settings | None = None,
-) -> SavedModel | SavedDynamicModel:
-    """Load a model that ``save`` of a compiled one wrote, for this CPU or for a device.
+) -> SavedModel | SavedDynamicModel | SavedNest:
+    """Load a model or a nest that ``save`` of a compiled one wrote, for this CPU or for a device.
 
     Weights are mapped from the file, which may be replaced but not written to while it is in use. On a CPU
     ``threads`` is how many threads a run uses (default: the settings, else as many as the model was compiled
@@ -88,6 +89,11 @@ def load_fixed(path: str | os.PathLike[str], **options: Any) -> SavedModel:
     model = load_model(path, **options)
     if isinstance(model, SavedModel):
         return model
+    if isinstance(model, SavedNest):
+        raise InputError(
+            f"{quoted_path(Path(path))} is a saved nest, which changes its arguments",
+            hint=f"tilewright.load(path)({', '.join(model.order)}) calls it",
+        )
     sizes = ", ".join(f"{name} from {known}" for name, known in model.sizes.items())
     raise InputError(
         f"the saved model {quoted_path(Path(path))} has open sizes: {sizes}",

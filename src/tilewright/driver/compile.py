@@ -173,8 +173,8 @@ def compile_model(
     that of the settings, or ``off``: where no strategy and no plan is given, kernels are made by the fastest
     plan that it has, if the function is the one that was measured and its algorithms are exact enough.
     ``progress`` is called as work gets done.
-    ``sizes`` says that ``model`` is a C file (``kernel.c`` or ``kernel.c:name``): see
-    :func:`tilewright.driver.compile_nest`, which has its options.
+    ``sizes`` says that ``model`` is a loop nest, a C file (``kernel.c`` or ``kernel.c:name``) or a function
+    of Python: see :func:`tilewright.driver.compile_nest`, which has its options.
 
     Raises UserError (ModelError, UnsupportedOperatorError listing every node that cannot be compiled,
     InputError, TargetError, ResourceError) naming the culprit.

@@ -188,7 +188,7 @@ def measured(request: Mapping[str, Any]) -> list[list[float]]:
             if same[-1] != len(ready) - 1:
                 continue
             made = streams_asked_ahead(neighbours_in_registers(made, machine.target), machine.target)
-            kernel = build(made, target=machine.target, threads=machine.threads)
+            kernel = build(made, target=machine.target, threads=machine.threads, apart=True)
         except TilewrightError:
             continue
         _restore(func, table, given)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import combinations
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import numpy as np
 
@@ -19,9 +19,10 @@ from tilewright.codegen import emit_c, lower_for_c
 from tilewright.cost import Machine
 from tilewright.driver.choices import chosen_target, chosen_threads
 from tilewright.driver.nest_source import drop_in, prototype
+from tilewright.driver.save_nest import save_nest
 from tilewright.frontend import c, nests
-from tilewright.ir import Buffer, LoopFunction, evaluate_index, function_at
-from tilewright.runtime import aligned_copy
+from tilewright.ir import Buffer, LoopFunction, evaluate_index, function_at, print_function
+from tilewright.runtime import named_arguments, pointed_at, run_in_place
 from tilewright.strategies import (
     DEFAULT,
     ScheduledNest,
@@ -109,8 +110,7 @@ class Nest:
     @property
     def open_sizes(self) -> tuple[str, ...]:
         """The sizes that a call gives, or its arrays; not those that accesses through pointers imply."""
-        implied = self.source.implied if isinstance(self.source, c.CNest) else ()
-        return tuple(p.name for p in self.arguments.params if p.name not in (*self.sizes, *implied))
+        return tuple(p.name for p in self.arguments.params if p.name not in {*self.sizes, *self._implied})
 
     @property
     def decided_by_data(self) -> bool:
@@ -135,7 +135,7 @@ class Nest:
         values = {**self.sizes, **self._settled(sizes)}
         for name, needed in self._reach(values).items():
             if name not in values and needed is None:
-                pointer = self._pointers[name]
+                pointer, _ = self._implied[name]
                 raise InputError(
                     f"data decide how far {quoted(pointer)} is read or written",
                     hint=f"give its number of elements as the size {name}",
@@ -144,25 +144,31 @@ class Nest:
         return read_sizes(self.arguments, {}, values)
 
     @cached_property
-    def _pointers(self) -> dict[str, str]:
-        """The arguments that are pointers in C, by the names of their sizes."""
-        if not isinstance(self.source, c.CNest):
-            return {}
-        sized = {c.SIZE_OF.format(b.name): b.name for b in self.arguments.buffers}
-        return {name: sized[name] for name in self.source.implied}
+    def _implied(self) -> Mapping[str, tuple[str, int]]:
+        """The sizes that no parameter is, with their arrays and dimensions."""
+        return self.source.implied if isinstance(self.source, c.CNest) else {}
 
     def _reach(self, sizes: Mapping[str, int]) -> dict[str, int | None]:
-        """How much of what pointers point at is needed, given the other sizes; ``None`` where data decide."""
-        if not self._pointers or not isinstance(self.source, c.CNest):
+        """Extents that sizes imply, given the others: what formulas say, or how much pointers need.
+
+        ``None`` where data decide.
+        """
+        if not self._implied or not isinstance(self.source, c.CNest):
             return {}
-        known = {name: value for name, value in sizes.items() if name not in self._pointers}
+        known = {name: value for name, value in sizes.items() if name not in self._implied}
         key = tuple(sorted(known.items()))
         if key not in self._reaches:
-            wide = read_sizes(self.arguments, {}, {**known, **dict.fromkeys(self._pointers, MAX_EXTENT)})
-            found = poly.outermost_extents(self.source.at(wide), list(self._pointers.values()))
+            wide = read_sizes(self.arguments, {}, {**known, **dict.fromkeys(self._implied, MAX_EXTENT)})
+            func = self.source.at(wide)
+            extents: dict[str, int | None] = {
+                name: evaluate_index(func.buffer(array).shape[dim], {})
+                for name, (array, dim) in self._implied.items()
+            }
+            pointers = {name: self._implied[name][0] for name, n in extents.items() if n == MAX_EXTENT}
+            found = poly.outermost_extents(func, list(pointers.values()))
             while len(self._reaches) >= KERNELS_KEPT:
                 del self._reaches[next(iter(self._reaches))]
-            self._reaches[key] = {name: found[pointer] for name, pointer in self._pointers.items()}
+            self._reaches[key] = extents | {name: found[pointer] for name, pointer in pointers.items()}
         return self._reaches[key]
 
     def at(self, sizes: Mapping[str, int]) -> LoopFunction:
@@ -239,11 +245,44 @@ class Nest:
         if key not in self._kernels:
             made = neighbours_in_registers(self.scheduled(values).func, self.target)
             made = streams_asked_ahead(made, self.target)
-            self._kernels[key] = build(made, target=self.target, threads=self.threads)
+            self._kernels[key] = build(made, target=self.target, threads=self.threads, apart=True)
             while len(self._kernels) > KERNELS_KEPT:
                 self._kernels.popitem(last=False)
         self._kernels.move_to_end(key)
         return self._kernels[key]
+
+    def save(self, path: str | os.PathLike[str], sizes: Mapping[str, int] | None = None) -> None:
+        """Write the nest at given sizes as one file, which ``tilewright.load`` calls without the compiler.
+
+        Raises InputError as :meth:`scheduled` does, and what saving a model raises.
+        """
+        contents: Mapping[str, Array] = self.source.contents if isinstance(self.source, c.CNest) else {}
+        result = self.source.result if isinstance(self.source, c.CNest) else None
+        pointers = [array for array, dim in self._implied.values() if dim == 0]
+        save_nest(self.kernel(sizes or {}), path, self.order, pointers, contents, result)
+
+    def explain(self, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """What is decided for given sizes, as plain data: arguments, how the order came about, and loops."""
+        func, made = self.at(sizes or {}), self.scheduled(sizes or {})
+        read = {b.name for b in func.inputs}
+        return {
+            "nest": self.name,
+            "strategy": self.strategy,
+            "threads": self.threads,
+            "arguments": [
+                {
+                    "name": b.name,
+                    "dtype": b.dtype.numpy.name,
+                    "shape": [e.as_int() for e in b.shape],
+                    "written": b.name in func.outputs,
+                    "read": b.name in read,
+                }
+                for b in func.buffers
+                if b.name in self.order
+            ],
+            "notes": list(made.notes),
+            "loops": print_function(made.func),
+        }
 
     def __call__(self, *arguments: object, **named: object) -> object:
         """Run once; what a function of C returns, else ``None``."""
@@ -252,27 +291,23 @@ class Nest:
         arrays = {b.name: self._array(b, given) for b in declared}
         values = read_sizes(self.arguments, {n: a.shape for n, a in arrays.items()}, stated)
         for name, needed in self._reach(values).items():
-            # one kernel for all arrays that are long enough
-            if needed is not None and needed <= values[name]:
-                values[name] = needed
-                arrays[self._pointers[name]] = arrays[self._pointers[name]][: values[name]]
+            # one kernel for all arrays that are long enough; others are refused below
+            array, dim = self._implied[name]
+            if needed is not None and dim == 0 and needed < values[name]:
+                arrays[array] = arrays[array][:needed]
+            values[name] = values[name] if needed is None else needed
         for b in declared:
             shape = tuple(evaluate_index(e, values) for e in b.physical_shape)
             if arrays[b.name].shape != shape:
                 got = list(arrays[b.name].shape)
                 raise InputError(f"{quoted(b.name)} must be {b.dtype} of shape {list(shape)}, got {got}")
         outputs = self._at(values).outputs
-        for name in outputs:
-            value = given[name]
-            if not isinstance(value, np.ndarray) or not value.flags.writeable:
-                raise InputError(f"{quoted(name)} is written: it must be an array that may be written")
-        self._apart(arrays, outputs)
-        table = {name: a if _fits(a) else aligned_copy(a) for name, a in arrays.items()}
-        kernel = self.kernel(values)
-        kernel.run([table[b.name] for b in kernel.func.buffers])
-        for name in outputs:
-            if table[name] is not arrays[name]:
-                arrays[name][...] = table[name]
+
+        def run(table: Mapping[str, Array]) -> None:
+            kernel = self.kernel(values)
+            kernel.run([table[b.name] for b in kernel.func.buffers])
+
+        run_in_place(given, arrays, outputs, run)
         result = self.source.result if isinstance(self.source, c.CNest) else None
         return None if result is None else arrays[result].item()
 
@@ -285,15 +320,7 @@ class Nest:
         names = [name for name in self.order if name not in self.sizes]
         if len(arguments) == len(self.order):
             names = list(self.order)
-        if len(arguments) > len(names):
-            raise InputError(
-                f"the nest {quoted(self.name)} takes {len(names)} arguments, got {len(arguments)}",
-                hint=", ".join(names),
-            )
-        placed = dict(zip(names, arguments, strict=False))
-        if twice := next((name for name in placed if name in named), None):
-            raise InputError(f"the argument {quoted(twice)} of {quoted(self.name)} is given twice")
-        given = {**placed, **named}
+        given = named_arguments(self.name, names, arguments, named)
         if isinstance(self.source, c.CNest):
             if fixed := next((name for name in self.source.contents if name in given), None):
                 raise InputError(f"{quoted(fixed)} is what the file says: it is no argument")
@@ -315,21 +342,6 @@ class Nest:
             )
         return given, stated
 
-    def _apart(self, arrays: Mapping[str, Array], outputs: Collection[str]) -> None:
-        """Arrays that are written share no element with others."""
-        for (one, a), (two, b) in combinations(arrays.items(), 2):
-            if not {one, two} & set(outputs):
-                continue
-            try:
-                shared = np.shares_memory(a, b, max_work=1000)  # type: ignore[arg-type]  # any number is allowed
-            except np.exceptions.TooHardError:
-                shared = True
-            if shared:
-                raise InputError(
-                    f"{quoted(one)} and {quoted(two)} share memory: a nest takes arrays that are apart",
-                    hint=f"give a copy of {quoted(two if one in outputs else one)}",
-                )
-
     def _array(self, b: Buffer, given: Mapping[str, object]) -> Array:
         if b.name not in given:
             raise InputError(f"the argument {quoted(b.name)} is missing")
@@ -338,17 +350,7 @@ class Nest:
             return np.asarray(value, b.dtype.numpy)
         if not isinstance(value, np.ndarray) or value.dtype != b.dtype.numpy:
             raise InputError(f"the argument {quoted(b.name)} must be an array of {b.dtype}")
-        pointer = isinstance(self.source, c.CNest) and c.SIZE_OF.format(b.name) in self.source.implied
-        if pointer and len(b.shape) == 1 != value.ndim:
-            if not value.flags.c_contiguous:
-                raise InputError(f"{quoted(b.name)} is read through a pointer: its rows must lie in order")
-            return value.reshape(-1)
-        return value
-
-
-def _fits(a: Array) -> bool:
-    """Whether kernels can use an array where it lies: by rows, each element where its type may be."""
-    return bool(a.flags.c_contiguous and a.flags.aligned)
+        return pointed_at(b.name, value, len(b.shape)) if (b.name, 0) in self._implied.values() else value
 
 
 def names_c(text: str | Path) -> tuple[str, str | None] | None:
@@ -358,7 +360,7 @@ def names_c(text: str | Path) -> tuple[str, str | None] | None:
 
 
 def compile_nest(
-    path: object,
+    source: object,
     sizes: Mapping[str, int],
     target: str | TargetBase = "cpu",
     threads: int | None = None,
@@ -367,31 +369,62 @@ def compile_nest(
     defines: Mapping[str, str] | None = None,
     headers: Sequence[Path | str] = (),
 ) -> Nest:
-    """A function of a C file (``FILE.c`` or ``FILE.c:NAME``) as a nest that is called on numpy arrays.
+    """A function of a C file (``FILE.c`` or ``FILE.c:NAME``), or one of Python, called on numpy arrays.
 
     ``sizes`` settles integer parameters; those that it leaves open are given by calls, each of which compiles
     for new ones. ``defines`` are macros, ``headers`` folders of headers in angle brackets. Raises InputError
-    for another path, and what :class:`Nest` and the reader of C do.
+    for another source, and what :class:`Nest` and the readers of C and Python do.
     """
-    found = names_c(path) if isinstance(path, str | Path) else None
-    if found is None:
-        raise InputError("sizes= is for nests in C", hint="give a path: kernel.c or kernel.c:name")
+    found = names_c(source) if isinstance(source, str | Path) else None
+    if found is None and (not callable(source) or isinstance(source, Nest)):
+        raise InputError(
+            "sizes= is for nests", hint="give a path, kernel.c or kernel.c:name, or a function of loops"
+        )
+    if found is None and (defines or headers):
+        raise InputError("defines= and headers= are for nests in C")
     if not isinstance(strategy, str):
         raise InputError("strategies of nests are named", hint=", ".join(NEST_STRATEGIES))
     machine = chosen_target(target)
     if not isinstance(machine, CpuTarget):
         raise InputError(f"nests are compiled for CPUs, {machine.name} is none")
-    source = c.c_nest(found[0], found[1], defines, [Path(folder) for folder in headers])
+    read: LoopFunction | c.CNest
+    if found is None:
+        assert callable(source)
+        read = nests.scop(source).func
+    else:
+        read = c.c_nest(found[0], found[1], defines, [Path(folder) for folder in headers])
     name = NEST_STRATEGIES[0] if strategy == DEFAULT else strategy
-    nest = Nest(source, machine, threads, name, records, sizes)
+    nest = Nest(read, machine, threads, name, records, sizes)
     if not nest.open_sizes and not nest.decided_by_data:
         nest.kernel({})
     return nest
 
 
-def scop(function: Callable[..., Any]) -> Nest:
-    """A Python function over numpy arrays as a compiled nest: see :mod:`tilewright.frontend.nests.python`.
+@overload
+def scop(function: Callable[..., Any], /) -> Nest: ...
 
-    Raises ProgramError, with the line, for what is not affine or not supported.
+
+@overload
+def scop(
+    *,
+    sizes: Mapping[str, int] = ...,
+    target: str | TargetBase = ...,
+    threads: int | None = ...,
+    strategy: str = ...,
+    records: Path | str | None = ...,
+) -> Callable[[Callable[..., Any]], Nest]: ...
+
+
+def scop(
+    function: Callable[..., Any] | None = None, /, **options: Any
+) -> Nest | Callable[[Callable[..., Any]], Nest]:
+    """A Python function over numpy arrays as a nest: see :mod:`tilewright.frontend.nests.python`.
+
+    ``@tilewright.scop`` compiles for the sizes of each call; ``@tilewright.scop(sizes={"n": 9}, threads=2)``
+    has the options of :func:`compile_nest`, as ``tilewright.compile(function, sizes=…)`` has. Raises
+    ProgramError, with the line, for what is not affine or not supported.
     """
-    return Nest(nests.scop(function).func)
+    if function is not None:
+        return Nest(nests.scop(function).func)
+    sizes = options.pop("sizes", {})
+    return lambda given: compile_nest(given, sizes, **options)

@@ -68,9 +68,9 @@ class Library:
         """The name of each kernel."""
         return tuple(map(kernel_symbol, range(len(self._numbers))))
 
-    def calls(self, steps: Sequence[KernelCall], kernels: Sequence[UnitKernel]) -> tuple[KernelCall, ...]:
+    def calls(self, steps: Sequence[KernelCall], kernels: Iterable[Kernel]) -> tuple[KernelCall, ...]:
         """The steps of a plan with their kernels' numbers. Raises InternalError for an unknown kernel."""
-        for kernel in (each.on_cpu() for each in kernels):
+        for kernel in kernels:
             if kernel.address not in self._numbers:
                 number = self._numbers[kernel.address] = len(self._numbers)
                 self._kernels.append(kernel)
@@ -188,7 +188,7 @@ def take_apart(
     """The manifest of a model of fixed sizes, its kernels and constants put to those of a file."""
     plan = assembled.plan
     assert isinstance(plan, ExecutionPlan)  # for devices: save_device.py
-    calls = library.calls(plan.contents.steps, steps.kernels)
+    calls = library.calls(plan.contents.steps, (k.on_cpu() for k in steps.kernels))
     results, returned = results_of(steps, assembled, len(plan.contents.constants))
     places = weights.place((*plan.contents.constants, *returned))
     return said.manifest_of_cpu(plan, calls, places, results)
@@ -233,7 +233,7 @@ def _part(
         for tensors in (plan.inputs, plan.outputs)
     ]
     said = replace(said, inputs=shown[0], outputs=shown[1])
-    calls = library.calls(contents.steps, kernels)
+    calls = library.calls(contents.steps, (k.on_cpu() for k in kernels))
     results = tuple(
         replace(ref, index=len(contents.constants) + ref.index) if ref.kind == CONSTANT else ref
         for ref in plan.results

@@ -13,12 +13,15 @@ from typing import Final, Literal
 import islpy as isl
 
 from tilewright.ir import index
-from tilewright.poly.budget import SECONDS, bounded
+from tilewright.poly.budget import SECONDS, bounded, is_spent
 from tilewright.poly.extract import Model, PolyAccess, PolyStatement
 from tilewright.poly.spaces import DIM, Domain, maps_of, union_map
+from tilewright.support import ResourceError
 
 DependenceKind = Literal["flow", "anti", "output"]
 DEPENDENCE_KINDS: Final[tuple[DependenceKind, ...]] = ("flow", "anti", "output")
+KILL: Final = "@kill"
+"""What tells writes that replace what others ask for; no name of a statement contains it."""
 _HINT: Final = "ask about a smaller nest, or one in fewer tiles"
 
 
@@ -130,15 +133,37 @@ def final_sources(model: Model, exit_space: Domain, read: isl.Map, buffer: str) 
 def _last(read: isl.Map, exact: bool, writers: list[Definition], times: list[isl.Map]) -> Sources:
     if not writers:
         return Sources(union_map(()), read.to_union_map(), exact)
-    info = isl.UnionAccessInfo.from_sink(read.to_union_map())
-    sure = [d.instances(d.access.relation) for d in writers if d.access.exact]
+    sure = union_map(d.instances(d.access.relation) for d in writers if d.access.exact)
     unsure = [d.instances(d.access.relation) for d in writers if not d.access.exact]
-    if sure:
-        info = info.set_must_source(union_map(sure))
-    if unsure:
-        info = info.set_may_source(union_map(unsure))
-    flow = info.set_schedule_map(union_map(times)).compute_flow()
-    return Sources(flow.get_may_dependence(), flow.get_may_no_source(), exact and not unsure)
+    found, initial = _preceding(read.to_union_map(), sure, union_map(unsure), union_map(times))
+    return Sources(found, initial, exact and not unsure)
+
+
+def _preceding(
+    sink: isl.UnionMap, sure: isl.UnionMap, unsure: isl.UnionMap, times: isl.UnionMap
+) -> tuple[isl.UnionMap, isl.UnionMap]:
+    """What accesses of ``sink`` follow: the last ``sure`` one to the element, all ``unsure`` ones since that.
+
+    Also which accesses no sure one precedes. Of strided accesses isl may lose some (its parametric maximum
+    leaves out points without a solution): those are asked about again, by themselves.
+    """
+    found, initial = (isl.UnionMap.empty(sink.get_space()) for _ in range(2))
+    while not sink.is_empty():
+        info = isl.UnionAccessInfo.from_sink(sink).set_must_source(sure).set_may_source(unsure)
+        try:
+            flow = info.set_schedule_map(times).compute_flow()
+        except isl.Error as error:
+            if is_spent(error):
+                raise
+            raise ResourceError(f"isl finds no order of accesses: {error}", hint=_HINT) from None
+        none = flow.get_may_no_source()
+        found, initial = found.union(flow.get_may_dependence()), initial.union(none)
+        told = flow.get_full_may_dependence().intersect_domain(sure.domain()).range().union(none.wrap())
+        left = sink.wrap().subtract(told).unwrap()
+        if left.is_equal(sink):
+            raise ResourceError("isl finds no order of accesses in steps", hint=_HINT)
+        sink = left
+    return found, initial
 
 
 def _flow(model: Model, sink: PolyStatement, slot: int) -> Iterator[Dependence]:
@@ -163,14 +188,17 @@ def _before(
     others = writers_of(model, write.buffer)
     if not wanted:
         return
-    info = isl.UnionAccessInfo.from_sink(write.relation.to_union_map())
-    info = info.set_may_source(_accesses(wanted))
-    kills = [(s, w) for s, w in others if w.exact]
-    if kills:
-        info = info.set_kill(_accesses(kills))
-    info = info.set_schedule_map(_times(model, [sink, *(s for s, _ in (*wanted, *others))], False))
+    # names tell what is replaced in between from what is asked for
+    kills = {s.name + KILL: s for s, w in others if w.exact}
+    sure = union_map(w.relation.set_tuple_name(DIM.in_, s.name + KILL) for s, w in others if w.exact)
+    times = _times(model, [sink, *(s for s, _ in wanted)], False).union(
+        union_map(model.time(s).set_tuple_name(DIM.in_, name) for name, s in kills.items())
+    )
+    found, _ = _preceding(write.relation.to_union_map(), sure, _accesses(wanted), times)
     exact = write.exact and all(a.exact for _, a in (*wanted, *others))
-    for m in maps_of(info.compute_flow().get_may_dependence()):
+    for m in maps_of(found):
+        if m.get_tuple_name(DIM.in_) in kills:
+            continue
         yield Dependence(kind, m.get_tuple_name(DIM.in_), sink.name, write.buffer, slot, m, exact)
 
 

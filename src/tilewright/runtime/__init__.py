@@ -15,8 +15,9 @@ from tilewright.runtime.executor import (
     RangeCheck,
     amount_in,
 )
+from tilewright.runtime.in_place import named_arguments, pointed_at, run_in_place
 from tilewright.runtime.load import OpenedModel, is_saved_model, load_opened, open_saved_model
-from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, kernel_symbol
+from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, NestSignature, Requirements, kernel_symbol
 from tilewright.runtime.memory import (
     address_of,
     aligned_copy,
@@ -51,6 +52,7 @@ from tilewright.runtime.open_sizes import (
 from tilewright.runtime.pool import PoolOptions, ThreadPool, default_pool, pool_for, shared_pool
 from tilewright.runtime.results import Results
 from tilewright.runtime.saved import SavedModel
+from tilewright.runtime.saved_nest import SavedNest
 from tilewright.runtime.saved_open import SavedDynamicModel
 from tilewright.runtime.size_program import SIZE_OPS, SizeProgram
 from tilewright.runtime.staged import PlanRun, StagedPlan
@@ -121,6 +123,11 @@ __all__ = [
     "RangeManifest",
     "SavedDynamicModel",
     "SavedModel",
+    "SavedNest",
+    "NestSignature",
+    "named_arguments",
+    "pointed_at",
+    "run_in_place",
     "SizeRange",
     "SizeReader",
     "Sizes",

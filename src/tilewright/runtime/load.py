@@ -29,6 +29,7 @@ from tilewright.runtime.open_manifest import OpenManifest, PartManifest, is_open
 from tilewright.runtime.open_plan import OpenPlan, SizedTensor
 from tilewright.runtime.pool import ThreadPool, pool_for
 from tilewright.runtime.saved import SavedModel
+from tilewright.runtime.saved_nest import SavedNest
 from tilewright.runtime.saved_open import SavedDynamicModel
 from tilewright.runtime.staged import StagedPlan
 from tilewright.runtime.tensors import TensorInfo, tensor_bytes
@@ -91,7 +92,7 @@ def load_opened(
     threads: int | None = None,
     wait_policy: WaitPolicy | str | None = None,
     settings: Settings | None = None,
-) -> SavedModel | SavedDynamicModel:
+) -> SavedModel | SavedDynamicModel | SavedNest:
     """A model for CPUs, ready to run. Raises what loading it raises (``tilewright.load``)."""
     options = read_settings() if settings is None else settings
     plans, weights, shown = opened.plans, opened.weights, opened.shown
@@ -103,6 +104,8 @@ def load_opened(
     code = SharedCode(opened.sections.get(CODE, memoryview(b"")), shown)
     made = [_plan(plan, arrays, pool, code) for plan, arrays in zip(plans, weights, strict=True)]
     if isinstance(opened.manifest, Manifest):
+        if opened.manifest.nest is not None:
+            return SavedNest(opened.manifest, opened.manifest.nest, made[0], threads=pool.threads)
         return SavedModel(opened.manifest, made[0], weights[0], threads=pool.threads)
     whole, rest = opened.manifest, iter(zip(made, weights, strict=True))
     ranges = [

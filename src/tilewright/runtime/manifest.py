@@ -42,6 +42,23 @@ class Requirements:
 
 
 @dataclass(frozen=True, slots=True)
+class NestSignature:
+    """How a loop nest is called, which changes its arguments: their names in order, and what it returns.
+
+    ``pointers`` are those of them that may be longer, ``result`` is the output of no dimensions that is
+    returned, ``None`` for nothing.
+    """
+
+    order: tuple[str, ...]
+    pointers: tuple[str, ...] = ()
+    result: str | None = None
+
+    def as_data(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"order": list(self.order), "pointers": list(self.pointers), "result": self.result}
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """A saved model without its code and constants; sizes and offsets in bytes.
 
@@ -51,7 +68,7 @@ class Manifest:
     ``index_bounds`` states for inputs that index a table the size of that table. A plan for a range of sizes
     has ``param_count`` parameters, and ``slots`` of its arena that these say. With ``device`` the code
     is a device's, the calls are launches there, and the last ``returned_constants`` constants stay on the
-    host.
+    host. With ``nest`` it is a loop nest, whose outputs are arrays of its caller.
     """
 
     name: str
@@ -75,6 +92,7 @@ class Manifest:
     slots: tuple[ParamRef, ...] = ()
     device: DeviceCode | None = None
     returned_constants: int = 0
+    nest: NestSignature | None = None
 
     def as_data(self) -> dict[str, Any]:
         """The manifest as plain data."""
@@ -86,6 +104,7 @@ class Manifest:
             "abi": ABI,
             "producer": self.producer,
             "name": self.name,
+            **({} if self.nest is None else {"nest": self.nest.as_data()}),
             "requires": {"arch": self.requires.arch, "features": list(self.requires.features)},
             "threads": self.threads,
             "inputs": [_tensor_data(info) for info in self.inputs],
@@ -218,7 +237,14 @@ def _read(data: Mapping[str, Any]) -> Manifest:
         slots=list_of(plan, "slots", _param_ref) if "slots" in plan else (),
         device=_device(data["device"]) if "device" in data else None,
         returned_constants=size(data, "returned_constants") if "device" in data else 0,
+        nest=_nest(entry(data, "nest", dict)) if "nest" in data else None,
     )
+
+
+def _nest(data: Mapping[str, Any]) -> NestSignature:
+    result = data.get("result")
+    order, pointers = (list_of(data, name, text) for name in ("order", "pointers"))
+    return NestSignature(order, pointers, None if result is None else text(result, "result"))
 
 
 def _device(data: object) -> DeviceCode:
@@ -254,6 +280,16 @@ def _check(manifest: Manifest) -> None:
             raise MalformedError("the kernels of the launches")
         if manifest.returned_constants > len(manifest.constants):
             raise MalformedError("returned_constants")
+    if manifest.nest is not None:
+        both, whole = (*manifest.inputs, *manifest.outputs), [(r.kind, r.index) for r in manifest.results]
+        returned = [info for info in manifest.outputs if info.name == manifest.nest.result]
+        named = [*manifest.nest.order, *(info.name for info in returned)]
+        fits = all(info.shape for info in both if info.name in manifest.nest.pointers)
+        fits = fits and not any(info.shape for info in returned)
+        if not fits or sorted(info.name for info in both) != sorted(named):
+            raise MalformedError("the arguments of the nest")
+        if whole != [(native.OUTPUT, n) for n in range(len(manifest.plan_outputs))]:
+            raise MalformedError("the results of the nest")
     steps = [check.step for check in manifest.checks]
     if steps != sorted(steps) or any(step >= count for step in steps):
         raise MalformedError("the steps of the checks")

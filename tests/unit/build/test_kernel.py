@@ -177,3 +177,35 @@ def test_the_kernel_of_a_models_step_is_called_as_one_of_a_single_function():
     assert kernel.symbol in kernel.assembly() and "define" in kernel.code_text("llvm")
     with pytest.raises(TargetError, match="no text of the form 'ptx'"):
         kernel.code_text("ptx")
+
+
+@pytest.mark.parametrize("kind", ["range", "parallel"])
+def test_arguments_that_lie_apart_let_loops_run_in_lanes(kind):
+    """LLVM is told so of the bodies of loops on threads as well, and the text that is shown is what runs."""
+    func = parse_function(
+        f"""
+function("f", outputs=[S, T], inouts=[S])
+x = f32[64, 100]
+S = f32[64, 100]
+T = f32[64, 100]
+for i in {kind}(64):
+    with alloc(f32[100]) as row:
+        for j in range(100):
+            with block("row"):
+                j = par(0, 100, j)
+                row[j] = x[i, j] * f32(2.0)
+        for j2 in range(100):
+            with block("S"):
+                j = par(0, 100, j2)
+                S[i, j] = S[i, j] + row[99 - j]
+                T[i, j] = S[i, j]
+"""
+    )
+    x, s = (np.arange(6400, dtype=np.float32).reshape(64, 100) * k for k in (1, 3))
+    plain, alone = (build(func, threads=2, apart=apart) for apart in (False, True))
+    for kernel in (plain, alone):
+        S, T = kernel(x, s)
+        assert np.array_equal(S, s + 2 * x[:, ::-1]) and np.array_equal(S, T)
+    assert "f_tile_0(ptr noalias %c0" in alone.llvm() and "f_tile" not in plain.llvm()
+    assert "x float>" in alone.llvm(optimised=True) and "x float>" not in plain.llvm(optimised=True)
+    assert "f_tile_0" in alone.assembly()

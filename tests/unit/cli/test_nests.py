@@ -9,6 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
+import tilewright
 from tilewright.cli import main
 from tilewright.runtime import aligned_copy
 
@@ -296,7 +297,6 @@ def test_emitted_c_is_of_functions_that_are_nests(files, call):
         (("", ""), ("--shape", "n=3"), "has no size 'n'"),
         (("", ""), ("--shape", "n=3,4"), "n of '"),
         (("", ""), ("--target", "cuda:sm_90"), "nests are compiled for CPUs"),
-        (("", ""), ("-o", "x.tw"), "nests are not saved yet"),
     ],
 )
 def test_what_is_wrong_is_said(files, edit, options, message, call):
@@ -337,3 +337,36 @@ def test_tiles_of_a_nest_are_tuned(files, call):
     assert "tiles of 32 x 32 x 32" in text and "as written" in text
     assert "are for models" in call(*told, "-o", files / "x")[2]
     assert "has no tiles to tune" in call("tune", files / "gemver.c", "--records", "off")[2]
+
+
+def test_explained(files, call):
+    """What was decided, the loops, and the code in its forms; of plans and groups nests have none."""
+    open_ = (files / "open.c", "--shape", "n=8", "--threads", "1")
+    status, out, _ = call("explain", *open_)
+    assert status == 0 and "in-out  'A': float64[8, 8]" in out and "nest  " in out
+    for show, text in (("loops", 'function("gemver"'), ("lowered", "function("), ("asm", ".text"),
+                       ("llvm", "define"), ("source", "gemver(")):  # fmt: skip
+        status, out, _ = call("explain", *open_, "--show", show)
+        assert status == 0 and text in out
+    status, out, _ = call("explain", *open_, "--show", "asm", "--json")
+    told = json.loads(out)
+    assert told["nest"] == "gemver" and ".text" in told["text"] and told["notes"]
+    for more, message in (
+        (("--show", "plan"), "--show plan is for models"),
+        (("--group", "0"), "one kernel"),
+    ):
+        status, _, err = call("explain", *open_, *more)
+        assert status == 2 and message in err
+
+
+def test_saved(files, call):
+    """What ``-o`` writes is called in place by ``tilewright.load``; what takes models says so."""
+    where = files / "x.tw"
+    status, _, err = call("compile", files / "open.c", "--shape", "n=8", "-o", where)
+    assert status == 0 and "written to" in err
+    arrays = values(8)
+    want = expected(arrays)
+    tilewright.load(where)(**arrays)
+    assert all(np.allclose(arrays[name], want[name]) for name in want)
+    status, _, err = call("run", where)
+    assert status != 0 and "is a saved nest" in err and "tilewright.load(path)(" in err

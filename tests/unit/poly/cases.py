@@ -121,6 +121,20 @@ def several_writes():
     )
 
 
+def ring():
+    """Places backwards around a ring, among some that were written before, and some that never are."""
+    y, z = var("y"), var("z")
+    around = Block("S", "S", (it("y", 4),), (y,), store("T", (mod(y * -2, 8),), zero()))
+    use = Block("C", "C", (it("z", 10),), (z,), store("C", (z,), mul(ld("T", z), ld("A", z))))
+    first = Block("P", "P", (it("x", 6),), (x,), store("A", (x + 1,), ld("A", x + 4)))
+    back = Block("Q", "Q", (it("y", 4),), (y,), store("A", (mod(y * -2, 8),), zero()))
+    loops = nest([("x", 0, 6)], first), nest([("y", 0, 4)], seq(around, back)), nest([("z", 0, 10)], use)
+    p = Program(
+        "ring", (), (buffer("A", (10,), F32), buffer("T", (10,), F32)), (buffer("C", (10,), F32),), (), ()
+    )
+    return with_body(p, seq(*loops))
+
+
 CASES = {
     "matmul": lambda: to_function(MM),
     "chain": lambda: to_function(CHAIN),
@@ -136,4 +150,5 @@ CASES = {
     "padded": padded,
     "scan": scan,
     "several writes": several_writes,
+    "ring": ring,
 }

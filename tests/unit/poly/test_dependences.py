@@ -1,5 +1,6 @@
 """The symbolic model and its dependences agree with the listed instances."""
 
+import islpy as isl
 import pytest
 
 from tilewright.ir import F32, Param, Program, Stage, buffer, index, store, to_function, var
@@ -7,6 +8,7 @@ from tilewright.poly.dependences import all_dependences, definitions, sources, v
 from tilewright.poly.extract import extract_model
 from tilewright.poly.legality import list_function
 from tilewright.poly.spaces import DIM, maps_of, pairs, points
+from tilewright.support import ResourceError
 from unit.poly.builders import chain, it, ld, matmul, mul, x
 from unit.poly.cases import CASES
 
@@ -40,6 +42,23 @@ def isl_pairs(model, s, slot):
     for m in maps_of(found.initial):
         out |= {(p, None) for p in points(m.domain().apply(coords))}
     return out
+
+
+def test_accesses_that_isl_loses_are_said_to_be_too_much(monkeypatch):
+    monkeypatch.setattr(isl.UnionFlow, "get_may_no_source", lambda flow: isl.UnionMap("{ }"))
+    with pytest.raises(ResourceError, match="isl finds no order of accesses in steps"):
+        all_dependences(extract_model(CASES["ring"]()))
+
+
+def test_errors_of_isl_are_no_errors_of_ours(monkeypatch):
+    """Met with quotients in several accesses: isl ends with a complaint about its own expressions."""
+
+    def fails(info):
+        raise isl.Error("affine expression involves some of the domain dimensions")
+
+    monkeypatch.setattr(isl.UnionAccessInfo, "compute_flow", fails)
+    with pytest.raises(ResourceError, match="isl finds no order of accesses: affine expression"):
+        all_dependences(extract_model(CASES["ring"]()))
 
 
 @pytest.mark.parametrize("name", CASES)

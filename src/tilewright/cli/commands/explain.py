@@ -12,7 +12,7 @@ import click
 from tilewright.build import KernelDescription
 from tilewright.cli.files import check_output, write_text
 from tilewright.cli.models import compile_for, open_model
-from tilewright.cli.nests import names_nest, open_nest
+from tilewright.cli.nests import explain_nest, names_nest, open_nest
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
 from tilewright.cli.pages import measured, write_page
 from tilewright.cli.programs import names_program, open_program
@@ -113,6 +113,11 @@ def explain(
         if show != LEVELS[0] or group is not None:
             raise click.UsageError("a saved model holds code only: --show and --group need the model itself")
         _show_saved(state, model, load_fixed(model))
+        return
+    if names_nest(model):
+        if group is not None:
+            raise click.UsageError("--group is for models: a nest is one kernel")
+        explain_nest(state, model, options, show)
         return
     compiled = compile_for(state, open_model(model), options)
     if why is not None:

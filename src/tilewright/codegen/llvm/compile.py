@@ -11,6 +11,8 @@ from tilewright.target import Target
 
 Output = Literal["object", "assembly", "ir"]
 DEFAULT_LEVEL: Final = 1
+AS_WRITTEN_LEVEL: Final = machine.EVERYTHING
+"""For functions whose loops are as they were written: these LLVM may still put in lanes and unroll."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.codegen.llvm.builder import Builder
+from tilewright.codegen.llvm.compile import AS_WRITTEN_LEVEL, DEFAULT_LEVEL
 from tilewright.codegen.llvm.loader import LIBRARY_SYMBOLS
 from tilewright.codegen.memory import Keys, RegistersReusedError
 from tilewright.codegen.statements import Emitter
@@ -20,19 +21,26 @@ _NEON_BITS: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """LLVM IR of one kernel, its exported symbol and the memory it needs in bytes."""
+    """LLVM IR of one kernel, its exported symbol, the memory it needs in bytes, and the passes it wants."""
 
     symbol: str
     text: str
     memory: Memory
+    level: int = DEFAULT_LEVEL
 
 
 def emit_kernel(
-    func: LoopFunction, *, triple: str, vector_bits: int, operations: Operations = BUILT_IN
+    func: LoopFunction,
+    *,
+    triple: str,
+    vector_bits: int,
+    operations: Operations = BUILT_IN,
+    apart: bool = False,
 ) -> KernelText:
     """Emit a lowered function (no blocks left) for vectors of ``vector_bits``.
 
-    ``operations`` are the instructions that it may name, those of its target.
+    ``operations`` are the instructions that it may name, those of its target. ``apart`` says that no two
+    arguments share memory, as those of nests: LLVM is told so, and may put loops in lanes.
 
     The kernel has the runtime's calling convention: ``i32 (context, buffers, params, workspace, scratch)``.
     It returns 0, or ``n`` where assumption number ``n`` (from 1) of the function does not hold.
@@ -45,14 +53,15 @@ def emit_kernel(
     kept: Keys = frozenset()
     while True:
         builder = Builder(triple, attributes, rounds)
-        emitter = Emitter(builder, vector_bits, operations, keeps_lanes=lanes, kept=kept)
+        emitter = Emitter(builder, vector_bits, operations, keeps_lanes=lanes, kept=kept, apart=apart)
         try:
             memory = emitter.kernel(func, symbol)
         except RegistersReusedError as found:
             # each time at least one register more is kept, of the finitely many that there are
             lanes, kept = lanes or found.lanes, kept | found.keys
         else:
-            return KernelText(symbol, builder.module(), memory)
+            level = AS_WRITTEN_LEVEL if apart else DEFAULT_LEVEL
+            return KernelText(symbol, builder.module(), memory, level)
 
 
 def _attributes(triple: str, vector_bits: int) -> str:

@@ -7,7 +7,7 @@ Integers of a nest that are affine in its loops are known by their values (``int
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -179,20 +179,28 @@ class Expressions:
             )
         return _TYPES[" ".join(words)]
 
-    def shape(self, t: Any, at: Any, pointed: Index | None = None) -> tuple[DType, list[Index]]:
-        """Element type and extents of an array, or of what a pointer points at (``pointed`` elements)."""
+    def shape(
+        self, t: Any, at: Any, implied: Callable[[int], Index] | None = None
+    ) -> tuple[DType, list[Index]]:
+        """Element type and extents of an array, or of what a pointer points at.
+
+        ``implied`` gives the size that stands for a dimension without an extent, or with one that is not
+        affine while sizes are symbols.
+        """
         extents: list[Index] = []
         name = quoted(getattr(at, "name", None) or "this")
         while isinstance(t, self.c.ArrayDecl) or (isinstance(t, self.c.PtrDecl) and not extents):
             if isinstance(t, self.c.PtrDecl) or t.dim is None:
-                if extents or pointed is None:
+                if extents or implied is None:
                     raise self.refused(at, f"the array {name} needs all of its extents")
-                extents.append(pointed)
+                extents.append(implied(0))
             else:
-                extent = self.value(t.dim)
-                if not isinstance(extent.value, Index):
-                    raise self.refused(at, f"the extents of {name} must be affine in sizes")
-                extents.append(extent.value)
+                extent = self.value(t.dim).value
+                if not isinstance(extent, Index):
+                    if implied is None:
+                        raise self.refused(at, f"the extents of {name} must be affine in sizes")
+                    extent = implied(len(extents))
+                extents.append(extent)
             t = t.type
         if isinstance(t, self.c.PtrDecl):
             raise self.refused(

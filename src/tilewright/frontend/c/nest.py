@@ -53,9 +53,12 @@ class CNest:
         return tuple(self._signature.globals)
 
     @property
-    def implied(self) -> tuple[str, ...]:
-        """Sizes of what pointers point at, which the signature does not say."""
-        return tuple(self._signature.pointed)
+    def implied(self) -> Mapping[str, tuple[str, int]]:
+        """Sizes that no parameter is: those of what pointers point at, and extents such as ``n * m``.
+
+        Each is of an array and one of its dimensions; :meth:`at` reads extents by their formulas.
+        """
+        return self._signature.implied
 
     @property
     def result(self) -> str | None:

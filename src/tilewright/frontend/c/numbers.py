@@ -8,8 +8,9 @@ Source: ISO C11, 6.3.1 (conversions) and 6.5 (expressions).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from tilewright.frontend.nests import FALSE, FUNCTIONS, TRUE, Fail, both, compared, either, opposite
@@ -46,7 +47,6 @@ _NAMES: Final = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|", "xor": "^",
     "shl": "<<", "shr": ">>",
 }  # fmt: skip
-_TWO: Final = ("pow", "atan2", "copysign")
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +321,7 @@ class Arithmetic:
             return self.counted(Call(wide, (self.expr(args[0]),)))
         if wide not in _MATHEMATICAL:
             raise self.fail(f"there is no function {name!r}")
-        several = 3 if wide == "fma" else 2 if wide in (*_TWO, "fmin", "fmax") else 1
-        values = [self.expr(a) for a in self._arguments(name, args, several, kind)]
+        values = [self.expr(a) for a in self._arguments(name, args, _MATHEMATICAL[wide], kind)]
         match wide:
             case "fabs":
                 return Number(Unary("abs", values[0]), kind)
@@ -337,7 +336,7 @@ class Arithmetic:
                 return Number(Select(up, Binary("add", whole, one), whole), kind)
             case "rint" | "nearbyint":
                 return Number(Call("round", (values[0],)), kind)
-        return Number(Call(FUNCTIONS.get(wide, wide), tuple(values)), kind)
+        return Number(Call(wide, tuple(values)), kind)
 
     def _arguments(self, name: str, args: list[Number], several: int, kind: DType) -> list[Number]:
         if len(args) != several:
@@ -345,7 +344,9 @@ class Arithmetic:
         return [self.converted(a, kind) for a in args]
 
 
-_MATHEMATICAL: Final = (*FUNCTIONS, "fabs", "fmin", "fmax", "round", "rint", "nearbyint", "fma")
+_MATHEMATICAL: Final[Mapping[str, int]] = MappingProxyType(
+    {**FUNCTIONS, **dict.fromkeys(("fabs", "round", "rint", "nearbyint"), 1), "fmin": 2, "fmax": 2, "fma": 3}
+)
 
 
 def _wrapped(value: int, dtype: DType) -> int:

@@ -47,8 +47,8 @@ class Reader(Statements):
     """The names of parameters and of arrays outside of functions that are used, in order."""
     globals: list[str] = field(default_factory=list)
     """Those of them that are outside of functions."""
-    pointed: list[str] = field(default_factory=list)
-    """The sizes of arrays that pointers give, which C does not say."""
+    implied: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Sizes that stand for extents which C does not say, or by formulas: their arrays and dimensions."""
     result: str | None = None
     """The argument that what the function returns is written to."""
     left_out: list[Any] = field(default_factory=list)
@@ -171,12 +171,13 @@ class Reader(Statements):
 
     def array(self, d: Any) -> Variable:
         """Declare an argument that is an array; of a pointer, of as many elements as a size says."""
-        name = SIZE_OF.format(d.name)
-        outer = d.type
-        open_ended = isinstance(outer, self.c.PtrDecl) or outer.dim is None
-        dtype, extents = self.shape(outer, d, self.sized(name) if open_ended else None)
-        if open_ended:
-            self.pointed.append(name)
+
+        def implied(dim: int) -> Index:
+            name = SIZE_OF.format(d.name) + (f"_{dim}" if dim else "")
+            self.implied[name] = d.name, dim
+            return self.sized(name)
+
+        dtype, extents = self.shape(d.type, d, implied)
         v = self.declare(Variable(d.name, dtype, d.name, len(extents)), d)
         self.builder.array(d.name, extents, dtype)
         self.signature.append(d.name)

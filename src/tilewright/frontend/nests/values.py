@@ -5,8 +5,9 @@ Literals have no type of their own and take that of what they meet (``weak``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from tilewright.frontend.nests.guards import compared
@@ -39,18 +40,19 @@ Value: TypeAlias = "Index | Expr | float"
 
 Fail: TypeAlias = Callable[[str], ProgramError]
 
-#: Functions of one argument and those of two, by the names that C's <math.h> and Python's math give them.
-FUNCTIONS: Final = {
-    **{
-        name: name
-        for name in (
-            "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt", "tanh", "erf", "sin", "cos", "tan",
-            "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc",
-        )
-    },
-    **{"pow": "pow", "atan2": "atan2", "copysign": "copysign"},
-}  # fmt: skip
-_TWO: Final = ("pow", "atan2", "copysign")
+FUNCTIONS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (
+                "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt", "tanh", "erf", "sin", "cos", "tan",
+                "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc",
+            ),
+            1,
+        ),
+        **dict.fromkeys(("pow", "atan2", "copysign"), 2),
+    }
+)  # fmt: skip
+"""Functions by their names in C's <math.h>, Python's math and the IR, and how many arguments they take."""
 _RANK: Final = (BOOL, I32, I64, F32, F64)
 _SYMBOLS: Final = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%"}
 
@@ -124,12 +126,12 @@ class Arithmetic:
             return self.extreme(name[1:], self.typed(args[0], F64), self.typed(args[1], F64))
         if name not in FUNCTIONS:
             raise self.fail(f"there is no function {name!r}")
-        if len(args) != (2 if name in _TWO else 1):
-            raise self.fail(f"{name} takes {2 if name in _TWO else 1} arguments")
+        if len(args) != FUNCTIONS[name]:
+            raise self.fail(f"{name} takes {FUNCTIONS[name]} arguments")
         values = [self.typed(a, F64) for a in args]
         if not all(v.dtype.is_float for v in values):
             values = [Cast(v, F64) for v in values]
-        return Call(FUNCTIONS[name], tuple(values))
+        return Call(name, tuple(values))
 
     def typed(self, a: Value, dtype: DType) -> Expr:
         """A value as an expression; integers and literals without a type get ``dtype``."""

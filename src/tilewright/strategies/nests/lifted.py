@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from tilewright.codegen import check
 from tilewright.cost import Machine
-from tilewright.ir import Alloc, LoopFunction, copy_nest, rename_buffers, seq, to_function
+from tilewright.ir import Alloc, LoopFunction, copy_nest, rename_buffers, seq
 from tilewright.lower import lower
 from tilewright.plan import plan_unit
-from tilewright.poly import check_bounds, lift
+from tilewright.poly import lift
 from tilewright.schedule import Schedule, may_overwrite
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
@@ -18,11 +18,13 @@ from tilewright.target import CpuTarget
 def lifted_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
     """A nest of fixed sizes as a program with the default plan, arguments in place as before.
 
-    Raises ScheduleError or ResourceError where the nest cannot be lifted, or its plan not be compiled.
+    Raises ScheduleError or ResourceError where the nest cannot be lifted, or its plan not be compiled, and
+    where no statement adds up: rules of programs gain by what a product reads again, and element by element
+    the loops are as good as they are written (a blur in three loops, 2000 x 1600: 3 ms, lifted 17).
     """
     found = lift(func)
-    if check_bounds(to_function(found.program)):
-        raise ScheduleError(f"the pieces of what {func.name} reads are not told apart")
+    if all(s.init is None for s in found.program.stages):
+        raise ScheduleError(f"no statement of {func.name} adds up")
     schedule = plan_unit(found.program, machine).schedule
     made = _with_arguments(func, schedule, found.results)
     if isinstance(machine.on, CpuTarget):

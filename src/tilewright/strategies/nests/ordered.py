@@ -46,6 +46,8 @@ from tilewright.target import CpuTarget
 
 #: Cycles in which vector code runs a statement for one vector of f32: loads, some operations, a store.
 STATEMENT_CYCLES: Final = 4.0
+#: Vectors that a sum must have to be one in lanes: lanes are joined at its end.
+SHORT_SUM: Final = 4
 
 
 def ordered_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
@@ -193,6 +195,9 @@ def _in_lanes(
     if not writes or not all(isinstance(b, Block) and _along_rows(b, loop.var) for b in blocks):
         return func
     lanes = target.preferred_vector_bits // (8 * max(b.dtype.bytes for b in writes))
+    longest = int_upper(loop.extent, loop_env(around))
+    if around and longest is not None and longest < lanes * (SHORT_SUM if sums else 1):
+        return func  # LLVM writes it out, and puts the loop around it in lanes
     if sums:
         made = sum_in_lanes(func, loop, around, lanes, target.fma_latency)
         if made is not None:

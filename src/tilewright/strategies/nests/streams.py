@@ -1,8 +1,8 @@
 """Asking ahead for what loops of data-decided lengths stream from beyond the second cache level.
 
     for e in range(first[i], first[i + 1]):        for e in range(first[i], first[i + 1]):
-        y[i] += A[e] * x[column[e]]          ->        ask for the line of A[e + 1024]
-                                                       y[i] += A[e] * x[column[e]]
+        y[i] += A[e, 0] * x[column[e]] + …   ->        ask for the line of A[e, 0] + 1024 elements
+                                                       y[i] += A[e, 0] * x[column[e]] + …
 
 Such loops are short, and one begins where the last one ended. Each turn has few elements of a stream and many
 instructions for others, whose waiting fills the core's window: what the hardware fetches ahead, within a
@@ -67,13 +67,15 @@ def _asking(loop: For, known: dict[str, Buffer], target: CpuTarget) -> For:
     near, ahead = (target.level(name).size or 0 for name in ("l2", "l1"))
     written = {name for name, _ in stmt_writes(loop.body)}
     asked: list[str] = []
+    rows = False
     for ld in stmt_loads(loop.body):
         buffer = known.get(ld.buffer)
         if buffer is None or ld.buffer in written or buffer_bytes(buffer) <= near or not _streams(ld, loop):
             continue
         asked.append(f"{ld.buffer}+{int(AHEAD * ahead) // buffer.dtype.bytes}:1")
-    if not asked:
-        return loop
+        rows |= len(ld.indices) > 1
+    if not rows:
+        return loop  # single elements come in lanes, which waits less, and not where a loop asks for others
     return replace(loop, hints=(*loop.hints, ("prefetch", ",".join(dict.fromkeys(asked)))))
 
 

@@ -61,7 +61,7 @@ def call(address, restype, *args):
     return ctypes.CFUNCTYPE(restype, *(type(a) for a in args))(address)(*args)
 
 
-@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@pytest.mark.parametrize("level", [0, 1, 2, 3, 4])
 def test_code_compiled_at_every_level_runs(level):
     loaded = load_object(compile_ir(ADD, HOST, opt=level))
     assert loaded.names == ("add",)

@@ -127,12 +127,12 @@ def f(A: {dtype}[N, M], S: {dtype}[N], R: {dtype}[N], Q: {dtype}[N]):
     assert all(np.array_equal(out[name], want[name]) for name in "SRQ")
 
 
-def test_what_is_lifted_stays_inside_of_its_arrays(monkeypatch):
-    """Pieces of reads that cannot be told apart would reach beyond: such a nest is not lifted."""
-    func = function_at(
-        read_python("def f(x: f64[N], y: f64[N]):\n    for i in range(N):\n        y[i] = x[i]\n"), {"N": 8}
+def test_what_adds_nothing_up_stays_as_it_is_written():
+    text = "def f(x: f64[N], y: f64[N], s: f64[1]):\n    for i in range(N):\n        {}\n"
+    plain, sums = (
+        function_at(read_python(text.format(body)), {"N": 8}) for body in ("y[i] = 2 * x[i]", "s[0] += x[i]")
     )
-    lifted_nest(func, Machine(STATED, 1))
-    monkeypatch.setattr("tilewright.strategies.nests.lifted.check_bounds", lambda found: ["x[9]"])
-    with pytest.raises(ScheduleError, match="the pieces of what f reads are not told apart"):
-        lifted_nest(func, Machine(STATED, 1))
+    with pytest.raises(ScheduleError, match="no statement of f adds up"):
+        lifted_nest(plain, Machine(STATED, 1))
+    assert schedule_nest(plain, Machine(STATED, 1)).notes[-1] == "in the order in which it is written"
+    assert schedule_nest(sums, Machine(STATED, 1)).notes == ("lifted to a program",)

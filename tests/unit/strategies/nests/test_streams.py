@@ -37,7 +37,7 @@ def asked(func):
 
 
 INNER = {
-    "elements": ("y[i] += A[e] * x[column[e]]", ["A"]),
+    "single elements alone run in lanes": ("y[i] += A[e] * x[column[e]]", []),
     "rows": ("y[i] += (B[e, 0] + B[e, 2]) * A[e]", ["B", "A"]),
     "what follows in another row is not what comes next": ("y[i] += C[i, e]", []),
     "a place that data decide": ("y[i] += A[column[e]]", []),

@@ -30,13 +30,14 @@ def f(L: f64[N, N], x: f64[N]):
 @pytest.mark.parametrize(
     "statement", ["x[i] -= L[i, j] * x[j]", "x[i] += L[i, j] * x[j]", "x[i] = L[i, j] * x[j] + x[i]"]
 )
-@pytest.mark.parametrize("n", [5, 100])
+@pytest.mark.parametrize("n", [5, 40, 100])
 def test_sums_of_every_length(statement, n):
     func = function_at(read_python(solved(statement)), {"N": n})
     made = ordered_nest(func, Machine(TARGET, 1))
     verify(made)
-    (lanes,) = made.body.allocated
-    assert lanes.shape[0].as_int() == LANES * (1 if n == 5 else min(TARGET.fma_latency, 99 // (2 * LANES)))
+    # a sum of four terms at most is left to be written out
+    vectors = [lanes.shape[0].as_int() // LANES for lanes in made.body.allocated]
+    assert vectors == ([] if n == 5 else [min(TARGET.fma_latency, (n - 1) // (2 * LANES))])
     rng = np.random.default_rng(0)
     given = {"L": rng.uniform(-1, 1, (n, n)) / n, "x": rng.uniform(-1, 1, n)}
     want = run_function(func, {k: a.copy() for k, a in given.items()})["x"]
