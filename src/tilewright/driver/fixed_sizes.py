@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.driver.open_plan import graphs_at
+from tilewright.driver.open_graphs import graphs_at
 from tilewright.driver.open_sizes import read_sizes
 from tilewright.frontend import ReadModel, Shapes, Source, checked_constants, checked_shapes, read_onnx
 from tilewright.graph import Array, Graph, Limits

@@ -11,6 +11,7 @@ from tilewright.driver.assemble import Packs, Steps
 from tilewright.driver.compiler import Clock, OnCpu, compiled_steps
 from tilewright.driver.graph_plan import GraphUnits
 from tilewright.driver.open_assembly import assemble_open
+from tilewright.driver.open_graphs import graphs_at
 from tilewright.driver.open_sizes import OpenSizes
 from tilewright.driver.open_stages import stages_of
 from tilewright.driver.progress import Progress, no_progress
@@ -19,10 +20,8 @@ from tilewright.frontend import ReadModel, Shapes
 from tilewright.graph import MOST_COUNTED, Control, Graph, Node
 from tilewright.ir import (
     OpenIndexError,
-    OpenSignError,
     OpenSizeError,
     Param,
-    RelationError,
     Size,
     base_symbols,
     dtype_of,
@@ -40,7 +39,7 @@ from tilewright.runtime import (
     RunStage,
     StagedPlan,
 )
-from tilewright.support import ModelError, get_logger, quoted
+from tilewright.support import get_logger, quoted
 
 _log = get_logger(__name__)
 
@@ -87,39 +86,6 @@ def plan_sizes(
     except OpenIndexError as error:
         # a rule asks for a number where there is an expression
         raise OpenSizeError(f"no plan is for all sizes: {error}") from error
-
-
-def graphs_at(
-    model: ReadModel, sizes: OpenSizes, shapes: Shapes, constants: Mapping[str, Array], most: int
-) -> list[tuple[OpenSizes, Graph]]:
-    """The graph at all sizes, or graphs at parts of their range, without sizes at which there is no model.
-
-    Raises what importing raises where there is no model at any.
-    """
-    try:
-        return [(sizes, model.graph(shapes, constants, sizes.of_file(), sizes.said))]
-    except RelationError as error:
-        known = sizes.with_equal(error.difference)
-        if known is None:
-            parts = sizes.parted(error.difference, equal=True)
-        else:
-            _log.info("%s: %s has to be 0", error.where, sizes.shown(error.difference))
-            parts = (known,)
-        refusal: ModelError = error
-    except OpenSignError as error:
-        parts = sizes.parted(error.difference) if most > 1 else ()
-        if parts:
-            _log.info("%s: a plan for each sign of %s", error.where, sizes.shown(error.difference))
-        refusal = error
-    found: list[tuple[OpenSizes, Graph]] = []
-    for part in parts:
-        try:
-            found += graphs_at(model, part, shapes, constants, most // len(parts))
-        except ModelError as error:
-            refusal = error
-    if not found:
-        raise refusal
-    return found
 
 
 def _planned(
