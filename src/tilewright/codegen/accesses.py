@@ -417,7 +417,7 @@ class Accesses(Indices):
     def _guard(self) -> Val:
         acc = self.state.guards[0]
         for g in self.state.guards[1:]:
-            acc = self.b.op("and", acc, g)
+            acc = self.b.also(acc, g) if acc.lanes == 1 else self.b.op("and", acc, g)
         return acc
 
     def assign(self, name: str, indices: tuple[Index, ...], v: Val) -> None:

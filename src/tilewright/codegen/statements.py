@@ -470,10 +470,10 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
             if got.lanes > 1:
                 lanes = b.both(lanes, got)
             else:
-                scalar = got if scalar is None else b.op("and", scalar, got)
+                scalar = b.also(scalar, got)
         if lanes is not None:
             if scalar is not None:
-                lanes = b.op("and", lanes, b.splat(scalar, st.width))
+                lanes = b.also(b.splat(scalar, st.width), lanes)
             self._masked(lanes, s.then)
             if s.orelse is not None:
                 self._masked(b.inverse(lanes), s.orelse)

@@ -466,6 +466,27 @@ with seq:
     )
 
 
+def test_what_was_not_written_decides_no_branch():
+    """A register that is written where ``k`` is small is asked there alone: ``and`` would ask it anyway."""
+    n = check(
+        """
+for k in range(4):
+    r = alloc(i32[1], scope="register")
+    with seq:
+        y[k] = i32(1)
+        if 1 - k >= 0:
+            r[0] = x[k]
+        if 1 - k >= 0 and holds(r[0] != i32(0)):
+            y[k] = i32(7)
+""",
+        "x = i32[4]\ny = i32[4]",
+        arrays={"x": np.array([0, 3, 5, 0], np.int32)},
+        outputs="y",
+    )
+    text = n.text.text
+    assert "poison" in text and "i1 false" in text and " and i1" not in text
+
+
 @pytest.mark.parametrize("bits", [128, 256, 512])
 def test_registers_that_only_some_turns_of_nested_loops_write_are_kept(bits):
     """Written in the first turn of both loops, in an inner loop of no known length, and under a condition."""

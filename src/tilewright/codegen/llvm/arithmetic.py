@@ -73,6 +73,13 @@ class Arithmetic(Scopes):
             return self.op("and", a, b)
         return mask_literal([p and q for p, q in zip(x, y, strict=True)])
 
+    def also(self, a: Val | None, b: Val) -> Val:
+        """A condition after another one: where that does not hold this may be of what was never written.
+
+        ``and`` with such a value is no value either, and LLVM may believe that nobody branches on it.
+        """
+        return b if a is None else self.select(a, b, self.const(False, BOOL))
+
     def inverse(self, mask: Val) -> Val:
         """The other lanes."""
         known = literal_lanes(mask)
