@@ -195,7 +195,10 @@ class Expressions:
                     raise self.refused(at, f"the array {name} needs all of its extents")
                 extents.append(implied(0))
             else:
-                extent = self.value(t.dim).value
+                known = self.value(t.dim)
+                extent = known.value
+                if known.dtype.is_float:
+                    raise self.refused(at, f"the extents of {name} must be affine in sizes, and are real")
                 if not isinstance(extent, Index):
                     if implied is None:
                         raise self.refused(at, f"the extents of {name} must be affine in sizes")

@@ -87,6 +87,10 @@ def input_types(
     # Weights are listed as inputs by old models, and in the skeleton.
     values = [value for value in graph.input if value.name not in weights]
     names = [value.name for value in values]
+    for value in values:
+        # exporters write -1 for a size that has no name
+        if any(dim.dim_value < -1 for dim in value.type.tensor_type.shape.dim):
+            raise ModelError(f"the input {quoted(value.name)} has a negative size")
     dims = {dim for value in values for dim in declared_type(value).shape if isinstance(dim, str)}
     no_names = {text for value in values for text in _written(value)}
     whole = [name for name, given in shapes.items() if not isinstance(given, int | Size)]
