@@ -1,5 +1,6 @@
 """Asking ahead for rows: where the rule does, what is asked for, and that results stay the same."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -28,21 +29,22 @@ def blocked(program):
 
 
 def hints(program, target=STATED) -> set[tuple[str, str]]:
-    """The loops that ask ahead, by the start of their names, and what for."""
+    """The loops that ask ahead, by the axes that they run along, and what for."""
     s = default_schedule(program, Machine(target, 1), accuracy=EXACT)
     loops = [loop for place in blocks(s.func.body) for loop in place.loops]
-    return {(f.var, value) for f in loops for key, value in f.hints if key == "prefetch"}
+    asking = [(f.var, value) for f in loops for key, value in f.hints if key == "prefetch"]
+    return {(re.sub(r"_\d+$", "", name), value) for name, value in asking}
 
 
 @pytest.mark.parametrize(
     ("given", "stride", "expected"),
     [
         # over blocks of channels: the same block of the next row
-        ((1, 32, 32, (8, 28), (1, 1)), 1, {("Y_ow_0", "Y"), ("Y0_ic_o", f"X+{28 * 16}")}),
+        ((1, 32, 32, (8, 28), (1, 1)), 1, {("Y_ow", "Y"), ("Y0_ic", f"X+{28 * 16}")}),
         # a stride leaves lines out
-        ((1, 32, 32, (8, 28), (1, 1)), 2, {("Y_ow_0", "Y"), ("Y0_ic_o", f"X+{2 * 28 * 16}:1")}),
+        ((1, 32, 32, (8, 28), (1, 1)), 2, {("Y_ow", "Y"), ("Y0_ic", f"X+{2 * 28 * 16}:1")}),
         # rows of taps: the row of each tap
-        ((1, 32, 32, (8, 28), (3, 3)), 1, {("Y_ow_0", "Y"), ("Y0_kh", f"X+{28 * 16}")}),
+        ((1, 32, 32, (8, 28), (3, 3)), 1, {("Y_ow", "Y"), ("Y0_kh", f"X+{28 * 16}")}),
         # all channels lie together
         ((1, 16, 32, (8, 28), (1, 1)), 1, set()),
     ],
@@ -55,16 +57,16 @@ def test_each_block_of_channels_asks_for_its_part_of_the_next_row(given, stride,
 def test_lines_with_gaps_between_go_into_the_second_level_of_a_shared_core():
     strided = blocked(conv_program(1, 32, 32, (8, 28), (1, 1), stride=2))
     target = replace(STATED, shared_issue=(2.4, 1.75), page_walk=7)
-    assert ("Y0_ic_o", f"X+{2 * 28 * 16}:2") in hints(strided, target)
+    assert ("Y0_ic", f"X+{2 * 28 * 16}:2") in hints(strided, target)
 
 
 @pytest.mark.parametrize(
     ("given", "stride", "expected"),
     [
-        ((1, 32, 32, (8, 28), (1, 1)), 1, {("Y_ow_0", "Y"), ("Y0_ic_o", f"X+{8 * 28 * 16}:1")}),
-        ((1, 32, 32, (8, 28), (1, 1)), 2, {("Y_ow_0", "Y"), ("Y0_ic_o", f"X+{8 * 28 * 16}:1")}),
+        ((1, 32, 32, (8, 28), (1, 1)), 1, {("Y_ow", "Y"), ("Y0_ic", f"X+{8 * 28 * 16}:1")}),
+        ((1, 32, 32, (8, 28), (1, 1)), 2, {("Y_ow", "Y"), ("Y0_ic", f"X+{8 * 28 * 16}:1")}),
         # taps find most of their rows in the first level
-        ((1, 32, 32, (8, 28), (3, 3)), 1, {("Y_ow_0", "Y"), ("Y0_kh", f"X+{28 * 16}")}),
+        ((1, 32, 32, (8, 28), (3, 3)), 1, {("Y_ow", "Y"), ("Y0_kh", f"X+{28 * 16}")}),
         ((1, 16, 32, (8, 28), (1, 1)), 1, set()),
     ],
 )
@@ -79,8 +81,8 @@ def test_plain_operands_are_followed_by_the_hardware():
 
 def test_results_that_go_past_the_caches_are_not_asked_for():
     program = blocked(conv_program(1, 32, 32, (8, 28), (1, 1)))
-    assert ("Y_ow_0", "Y") in hints(program, machine(1024, 4096))
-    assert ("Y_ow_0", "Y") not in hints(program, machine(8, 16))
+    assert ("Y_ow", "Y") in hints(program, machine(1024, 4096))
+    assert ("Y_ow", "Y") not in hints(program, machine(8, 16))
 
 
 @pytest.mark.parametrize("window", [1, 3])
