@@ -15,7 +15,7 @@ from tilewright.plan.clusters import Cluster, Planned, carry_out
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.contraction.gemv import split_streams
 from tilewright.plan.contraction.instructions import select_instruction
-from tilewright.plan.contraction.match import contraction_before, contraction_of, panels_of
+from tilewright.plan.contraction.match import contraction_before, contraction_of, panels_before
 from tilewright.plan.contraction.narrow_windows import find_planes
 from tilewright.plan.contraction.output_order import find_in_order
 from tilewright.plan.contraction.padding import pad_for_matrices
@@ -317,8 +317,8 @@ def _cluster_of(
 
 def _contraction(program: Program, stage: Stage, last: Stage) -> Cluster:
     """The nest of a contraction and the stage that ends it; its operand's panels are made in it."""
-    known = {each.name for each in program.stages}
-    stages = [name for name in (panels_of(stage), stage.name) if name in known and name != last.name]
+    names = (panels_before(program, stage), stage.name)
+    stages = [name for name in names if name is not None and name != last.name]
     each = (Cluster("elementwise", name) for name in dict.fromkeys((stage.name, last.name)))
     return Cluster("contraction", last.name, tuple(stages), tuple(each))
 

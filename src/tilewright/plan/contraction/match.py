@@ -33,3 +33,9 @@ def contraction_before(program: Program, stage: Stage, target: Target) -> Contra
 def panels_of(stage: Stage) -> str:
     """The name of the stage that makes an operand of a contraction."""
     return f"{stage.name}_panels"
+
+
+def panels_before(program: Program, stage: Stage) -> str | None:
+    """The stage that makes an operand of a contraction, if one does: that of a sum in parts is its parts'."""
+    made = (each.name for each in program.stages if set(each.writes) & set(stage.reads))
+    return next((name for name in made if name == panels_of(stage)), None)

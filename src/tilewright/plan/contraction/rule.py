@@ -13,7 +13,7 @@ from tilewright.ir import Program, Stage
 from tilewright.plan.contraction.gemm import GemmPlan, gemm_nest, is_large_product, plan_gemm
 from tilewright.plan.contraction.gemv import GemvPlan, gemv_nest, is_stream, plan_gemv
 from tilewright.plan.contraction.instructions import tile_of, use_of
-from tilewright.plan.contraction.match import contraction_before, contraction_of, panels_of
+from tilewright.plan.contraction.match import contraction_before, contraction_of, panels_before
 from tilewright.plan.contraction.microkernel import Turn, innermost_of, is_expanded
 from tilewright.plan.contraction.nest import TilePlan, TileProblem, default_tiles
 from tilewright.plan.contraction.output_order import InOrder, find_in_order
@@ -130,10 +130,8 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
     def _problem(
         self, context: Context, c: Contraction, last: Stage, ordered: InOrder | None = None
     ) -> ContractionProblem:
-        panels = panels_of(c.stage)
-        known = {stage.name for stage in context.program.stages}
         epilogue = None if last is c.stage else last
-        return ContractionProblem(context, c, epilogue, ordered, panels if panels in known else None)
+        return ContractionProblem(context, c, epilogue, ordered, panels_before(context.program, c.stage))
 
     def default(self, problem: ContractionProblem) -> ContractionPlan:
         """Register tiles, unless memory decides: then the nest that reads what is large once."""
