@@ -267,15 +267,15 @@ def f(k: i32[N], x: f64[N], y: f64[N]):
 def test_what_stands_around_a_box_is_scheduled_by_itself():
     text = (
         SCATTERED
-        + "    for i in range(N):\n        y[i] = y[i] + 1.0\n    for i in range(N):\n        x[i] = y[i]\n"
+        + "    for i in range(N):\n        y[i] = y[i] + 1.0\n        x[i] = 0.0\n"
+        + "    for i in range(N):\n        for j in range(2):\n            x[i] += 0.5 * y[i]\n"
     )
     func = read_python(text)
     made = schedule_nest(function_at(func, {"N": 3000, "E": 7}), Machine(STATED, 2))
     verify(made.func)
-    assert [note for note in made.notes if "lifted to a program" in note] == [
-        "part 1: lifted to a program",
-        "part 3: lifted to a program",
-    ]
+    # where nothing is added up loops stay as they are written
+    assert [note for note in made.notes if "lifted to a program" in note] == ["part 3: lifted to a program"]
+    assert any(note.startswith("part 1: not lifted") for note in made.notes)
     given = arguments(3000)
     got = {name: a.copy() for name, a in given.items()}
     Nest(func, threads=2)(**got)
