@@ -72,6 +72,7 @@ from tilewright.plan.space import Combinations, Space
 from tilewright.plan.unit import MAX_BYTES as PLAN_BYTES
 from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
 from tilewright.plan.why import Candidate, Reasons, why
+from tilewright.plan.written import WrittenPlan
 
 __all__ = [
     "Candidate",
@@ -146,6 +147,7 @@ __all__ = [
     "Space",
     "TilePlan",
     "UnitPlan",
+    "WrittenPlan",
     "WINOGRAD_MODES",
     "WINOGRAD_SIZES",
     "AUTO",

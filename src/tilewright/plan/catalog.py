@@ -22,6 +22,7 @@ from tilewright.plan.pipeline.rule import PipelineRule
 from tilewright.plan.rows.rule import LanesRule, PartsRule, RowsRule
 from tilewright.plan.rule import Rule
 from tilewright.plan.scans.rule import ScansRule
+from tilewright.plan.written import WrittenRule
 
 RULES: Final[Mapping[str, Rule[Any, Any]]] = MappingProxyType(
     {
@@ -45,6 +46,7 @@ RULES: Final[Mapping[str, Rule[Any, Any]]] = MappingProxyType(
             GpuWindowsRule(),
             GpuGroupRule(),
             GpuElementsRule(),
+            WrittenRule(),
         )
     }
 )

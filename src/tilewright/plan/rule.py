@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from tilewright import tiling
 from tilewright.cost import LoopTree, Machine
 from tilewright.ir import Program
+from tilewright.plan.fallback import fell_back
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
 from tilewright.support import InternalError, ScheduleError
@@ -94,19 +95,50 @@ class Rule(ABC, Generic[ProblemT, PlanT]):
         """
         return ()
 
+    def otherwise(
+        self, problem: ProblemT, plan: PlanT, nest: tiling.Nest
+    ) -> Iterable[tuple[str, tuple[tiling.Nest, ...]]]:
+        """What takes the place of a tree whose steps are refused, in order, and how notes say so."""
+        return ()
+
     def build(self, s: Schedule, problem: ProblemT, plan: PlanT) -> Schedule:
-        """Carry out a plan. Raises ScheduleError where a step is refused."""
+        """Carry out a plan. Raises ScheduleError where a step is refused, and whatever else there is."""
         nests = self.trees(problem, plan)
         if not nests:
             raise InternalError(f"the rule {self.name} makes no trees")
-        return tiling.apply(s, nests)
+        for nest in nests:
+            s = self._carry_out(s, problem, plan, nest)
+        return s
+
+    def _carry_out(self, s: Schedule, problem: ProblemT, plan: PlanT, nest: tiling.Nest) -> Schedule:
+        try:
+            return tiling.apply(s, [nest])
+        except ScheduleError as error:
+            refused = error
+        for what, instead in self.otherwise(problem, plan, nest):
+            made = s
+            try:
+                for each in instead:
+                    if each.root == nest.root:
+                        made = tiling.apply(made, [each])
+                    else:
+                        made = self._carry_out(made, problem, plan, each)
+            except ScheduleError:
+                continue
+            return fell_back(made, what, refused)
+        raise refused
 
     def seconds(self, problem: ProblemT, plan: PlanT) -> float | None:
         """What the rule's own model says of a plan; ``None`` where the loops that it becomes are priced."""
         return None
 
     def loops(self, context: Context, problem: ProblemT, plan: PlanT) -> LoopTree | None:
-        """The loops that :meth:`build` would make, without scheduling; ``None`` where only it can tell."""
+        """The loops that :meth:`build` would make, without scheduling; ``None`` where only it can tell.
+
+        Of devices as well: rules for these have models of their own.
+        """
+        if not isinstance(context.machine.on, Target):
+            return None
         try:
             nests = self.trees(problem, plan)
         except ScheduleError:

@@ -121,6 +121,11 @@ class Space(Generic[P]):
                 if value != now and not self.refusal(other):
                     yield other
 
+    def changes(self, plan: P) -> Iterator[tuple[str, P]]:
+        """The neighbours of a plan, each with what it decides otherwise."""
+        for other in self.neighbours(plan):
+            yield difference(plan, other), other
+
     def has(self, plan: P) -> bool:
         """Whether a plan is one of these."""
         try:
@@ -147,3 +152,15 @@ class Space(Generic[P]):
 
     def _with(self, values: Mapping[str, Any]) -> P:
         return replace(self.default, **values)  # type: ignore[type-var]
+
+
+def difference(plan: Any, other: Any) -> str:
+    """What one plan of a form decides otherwise than another, in words."""
+    pairs = ((f.name, getattr(plan, f.name), getattr(other, f.name)) for f in fields(plan))
+    return ", ".join(f"{name} {_shown(now)} -> {_shown(then)}" for name, now, then in pairs if now != then)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))})"
+    return "none" if value is None else str(value)

@@ -12,7 +12,7 @@ from tilewright.cost import Cost, LoopTree, Machine, Node, cost_of
 from tilewright.ir import Program
 from tilewright.plan.catalog import RULES
 from tilewright.plan.rule import Context, Nest, Rule
-from tilewright.plan.space import Combinations, Space
+from tilewright.plan.space import Combinations, Space, difference
 from tilewright.plan.unit import UnitPlan, matched, rewritten
 from tilewright.support import ScheduleError
 from tilewright.target import Target
@@ -74,7 +74,7 @@ def _reasons(context: Context, nest: Nest) -> Reasons:
     trees = _trees(rule, problem, nest.plan)
     others = [
         _priced(context, rule, problem, plan, change)
-        for change, plan in _near(space, nest.plan)
+        for change, plan in islice(space.changes(nest.plan), MOST_NEIGHBOURS)
         # fields that this nest does not follow change nothing
         if not trees or _trees(rule, problem, plan) != trees
     ]
@@ -108,23 +108,6 @@ def _of_loops(context: Context, rule: str, change: str, loops: LoopTree) -> Cand
     whole = sum(found, Cost())
     terms = {term.name: getattr(whole, term.name) / clock for term in fields(Cost)}
     return Candidate(rule, change, sum(cost.cycles for cost in found) / clock, terms)
-
-
-def _near(space: Space[Any], plan: Any) -> Iterator[tuple[str, Any]]:
-    """Plans that differ in one decision, each with what it decides otherwise."""
-    for other in islice(space.neighbours(plan), MOST_NEIGHBOURS):
-        yield _difference(plan, other), other
-
-
-def _difference(plan: Any, other: Any) -> str:
-    pairs = ((f.name, getattr(plan, f.name), getattr(other, f.name)) for f in fields(plan))
-    return ", ".join(f"{name} {_shown(now)} -> {_shown(then)}" for name, now, then in pairs if now != then)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_shown, value))})"
-    return "none" if value is None else str(value)
 
 
 def _by_other_rules(context: Context, nest: Nest) -> Iterator[Candidate]:
@@ -167,4 +150,4 @@ def _refused(rule: Rule[Any, Any], space: Space[Any], plan: Any) -> Iterator[Can
         others = (replace(plan, **{name: value}) for value in islice(near, MOST_NEIGHBOURS) if value != now)
         found = ((other, reason) for other in others if (reason := space.refusal(other)))
         for other, reason in islice(found, MOST_REFUSED):
-            yield Candidate(rule.name, _difference(plan, other), refused=reason)
+            yield Candidate(rule.name, difference(plan, other), refused=reason)

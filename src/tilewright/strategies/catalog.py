@@ -19,6 +19,7 @@ from tilewright.strategies.baselines.evolutionary import EvolutionaryStrategy
 from tilewright.strategies.baselines.random import RandomStrategy
 from tilewright.strategies.beam.strategy import BeamStrategy
 from tilewright.strategies.construct.strategy import ConstructStrategy
+from tilewright.strategies.edits import EditsStrategy
 from tilewright.strategies.joint.strategy import JointStrategy
 from tilewright.strategies.polyhedral.strategy import PolyhedralStrategy
 from tilewright.strategies.pricing import Prices
@@ -51,6 +52,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
             JointStrategy("template", actors=False),
             BeamStrategy(),
             PolyhedralStrategy(),
+            EditsStrategy(),
         )
     }
 )

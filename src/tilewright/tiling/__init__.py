@@ -1,6 +1,7 @@
 """Tilings: the value in which decisions about a nest are written, and the function that carries them out."""
 
 from tilewright.tiling.apply import apply
+from tilewright.tiling.edits import Edit, neighbours
 from tilewright.tiling.grammar import (
     KEPT,
     MADE,
@@ -28,6 +29,7 @@ __all__ = [
     "Bind",
     "Body",
     "Cut",
+    "Edit",
     "How",
     "Leaf",
     "Level",
@@ -42,6 +44,7 @@ __all__ = [
     "expanded",
     "guarded",
     "items_of",
+    "neighbours",
     "parse",
     "sequence",
     "shared_chain",

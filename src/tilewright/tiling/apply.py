@@ -91,12 +91,13 @@ class _Applying:
     # one block
 
     def _lay(self, inner: _Inner) -> None:
+        begun = self._begin_ahead(inner)
         line = self._line(inner)
         for loop, row in zip(line.names, line.rows, strict=True):
             for leaf in row.folded:
                 # a sum of what has just been stored goes along with it, and starts ahead of the loop
                 self.s = self.s.reverse_compute_at(leaf.stage, loop).decompose_init(leaf.stage, loop)
-        begun = self._fill(line)
+        begun += self._fill(line)
         self._start(line)
         for loop, row in zip(line.names, line.rows, strict=True):
             if "stages" in dict(row.level.hints):
@@ -110,7 +111,7 @@ class _Applying:
         block, at = inner.block, inner.at
         axes = dict(axes_of(self.s, block, at) if inner.axes is None else inner.axes)
         top, rows = spine(inner.body)
-        self.s, axes = multiplied(self.s, block, at, axes, [row.axis for row in rows])
+        self.s, axes = multiplied(self.s, block, at, axes, rows)
         extents = {axis: self.s.loop(loop).extent for axis, loop in axes.items()}
         left = {axis: extent.as_int() for axis, extent in extents.items() if extent.is_const}
         ones = [loop for axis, loop in axes.items() if axis not in {row.axis for row in rows}]
@@ -135,7 +136,7 @@ class _Applying:
         for place, at, n in places:
             if place.how in KEPT:
                 nests += self._keep(line, place, at)
-            elif place.how == "init":
+            elif place.how == "init" and at != line.at:
                 begun.append(self._begin(line, place, n))
             elif place.how == "copy":
                 nests.append(self._fetch(place, at))
@@ -170,9 +171,10 @@ class _Applying:
             self.s = self.s.compute_at(
                 place.value, at, **({"keep_storage": True} if place.scope == "whole" else {})
             )
+        for buffer, _ in self.s.block(place.value).writes:
+            if place.scope not in ("whole", self.s.buffers()[buffer].scope):
+                self.s = self.s.set_scope(buffer, place.scope)
         buffer = self.s.block(place.value).writes[0][0]
-        if place.scope not in ("local", "whole"):
-            self.s = self.s.set_scope(buffer, place.scope)
         if place.layout:
             self.s = self.s.set_layout(buffer, place.layout)
         # what is made inside of it stands here, too, until its own nest has the loop for it
@@ -202,7 +204,8 @@ class _Applying:
         if not copied:
             self.readers.append((reader, place.drain))
             return []
-        blocks = (f"{out}_out",) if place.how == "keep" else (out, f"{out}_out")
+        # sums that start inside are not fetched
+        blocks = [block for block in (out, f"{out}_out") if block in self.s.blocks()]
         return [_Inner(block, place.drain, at) for block in blocks]
 
     def _fetch(self, place: Place, at: str | None) -> _Inner:
@@ -245,6 +248,20 @@ class _Applying:
 
     # starts of sums
 
+    def _begin_ahead(self, inner: _Inner) -> list[_Line]:
+        """A start of sums ahead of all loops of a block: its levels need not be those of the sums."""
+        top, rows = spine(inner.body)
+        nest = next((place.nest for place in top if place.how == "init"), None)
+        if nest is None:
+            return []
+        axes = axes_of(self.s, inner.block, inner.at)
+        sums = [axes[part.partition("/")[0]] for part in rows[0].axis.split("*")]
+        rest = [loop for loop in loops_below(self.s, inner.block, inner.at) if loop not in sums]
+        self.s = self.s.reorder(*sums, *rest).decompose_init(inner.block, sums[0])
+        start = self._line(_Inner(f"{inner.block}_init", nest, inner.at))
+        self._bind(start)
+        return [start]
+
     def _begin(self, line: _Line, place: Place, n: int) -> _Line:
         """A start of sums that the tree has: the order of its loops, and what these are bound to."""
         if place.nest is None:
@@ -282,8 +299,16 @@ class _Applying:
         start = [(f"{loop}_init", row) for loop, row in others if f"{loop}_init" in there]
         if len(start) > 1:
             self.s = self.s.reorder(*[loop for loop, _ in start])
-        for loop, row in start:
-            self._bind_loop(loop, row.level, hints=False)
+        while start:
+            level = start[0][1].level
+            together = [loop for loop, row in start if row.level is level]
+            del start[: len(together)]
+            loop = together[0]
+            if len(together) > 1 and level.bind not in _FUSED_LAST:
+                self.s, loop = fused(self.s, together)
+                together = [loop]
+            for loop in together:
+                self._bind_loop(loop, level, hints=False)
 
     # what levels are bound to
 

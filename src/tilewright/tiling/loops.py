@@ -23,8 +23,6 @@ def loops_below(s: Schedule, block: str, at: str | None) -> list[str]:
 def axes_of(s: Schedule, block: str, at: str | None) -> dict[str, str]:
     """The loop of each axis of a block, before any of them is split."""
     loops, found = loops_below(s, block, at), s.block(block)
-    if at is None:
-        return dict(zip([it.name for it in found.iters], loops, strict=True))
     out: dict[str, str] = {}
     for it, bind in zip(found.iters, found.bind, strict=True):
         out |= {loop: it.name for loop in loops if loop in bind.vars}
@@ -32,17 +30,18 @@ def axes_of(s: Schedule, block: str, at: str | None) -> dict[str, str]:
 
 
 def multiplied(
-    s: Schedule, block: str, at: str | None, axes: Mapping[str, str], named: Sequence[str]
+    s: Schedule, block: str, at: str | None, axes: Mapping[str, str], rows: Sequence[Row]
 ) -> tuple[Schedule, dict[str, str]]:
-    """Axes that a tree takes together, ``h*w`` or the tiles of two, ``h/4*w/4``: one loop, split again."""
+    """Axes that a tree takes together, ``h*w`` or tiles of them, ``h/4*w/4``: one loop, split again."""
     out = dict(axes)
-    for product in dict.fromkeys(axis for axis in named if "*" in axis):
+    for product, tail in {row.axis: row.level.tail for row in rows if {"*", "/"} & {*row.axis}}.items():
         parts = []
         for axis, _, tile in (part.partition("/") for part in product.split("*")):
             loop = out.pop(axis)
             if tile:
                 stem = _fresh(s, loop, 2)
-                s = s.split(loop, int(tile), names=[f"{stem}_0", f"{stem}_1"])
+                end: Literal["mask", "guard"] = "mask" if tail == "mask" else "guard"
+                s = s.split(loop, int(tile), names=[f"{stem}_0", f"{stem}_1"], tail=end)
                 loop, out[axis] = f"{stem}_0", f"{stem}_1"
             parts.append(loop)
         order = loops_below(s, block, at)
@@ -94,7 +93,9 @@ def fused(s: Schedule, names: Sequence[str]) -> tuple[Schedule, str]:
     """Neighbouring loops, the outermost one first, as one."""
     first, *more = names
     for loop in more:
-        name = f"{first}_{loop}"[:_LONGEST]
+        name, taken = f"{first}_{loop}"[:_LONGEST], {x for block in s.blocks() for x in s.loops(block)}
+        while name in taken:
+            name += "x"
         s = s.fuse(first, loop, names=[name])
         first = name
     return s, first

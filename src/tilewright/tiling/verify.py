@@ -9,6 +9,8 @@ Each has a name, which errors give:
 * *threads*: parallel levels are in no others, thread levels inside of block levels;
 * *kinds*: what is shared by threads or blocks is no sum and no ordered iterator, ordered ones stay serial;
 * *producers*: a stage is made once, above what reads it, and nobody else reads it;
+* *starts*: sums start in their own levels, or in any ahead of all loops;
+* *registers*: loops along what is kept in registers are expanded, or of threads;
 * *storage*: what is kept is the nest's own result, and is drained; copies are of what the nest reads;
 * *instructions*: a leaf's instruction exists, and stands in the levels of its own axes;
 * *hints*: they are known, and have values that mean something.
@@ -22,12 +24,24 @@ from itertools import pairwise
 from math import prod
 from typing import Final, NoReturn
 
-from tilewright.ir import CONST, GLOBAL, HINTS, LOCAL, REGISTER, SHARED, TILE, Program, Stage, hint_problem
+from tilewright.ir import (
+    CONST,
+    GLOBAL,
+    HINTS,
+    LOCAL,
+    REGISTER,
+    SHARED,
+    TILE,
+    Program,
+    Stage,
+    hint_problem,
+    stmt_loads,
+)
 from tilewright.support import ScheduleError, known_names
 from tilewright.target import Operations
-from tilewright.tiling.grammar import KEPT, MADE, Body, Cut, Leaf, Level, Nest, Place, Seq
+from tilewright.tiling.grammar import EXPANDED, KEPT, MADE, Body, Cut, Leaf, Level, Nest, Place, Seq
 from tilewright.tiling.text import line_of
-from tilewright.tiling.walk import leaf_of
+from tilewright.tiling.walk import computed_in, leaf_of, next_of, spine
 
 #: Hints of levels besides those of loops: a ring of so many stages.
 LEVEL_HINTS: Final = ("stages",)
@@ -69,6 +83,10 @@ class _Where:
     parallel: bool = False
     block: bool = False
     innermost: tuple[str, ...] = ()
+    kept: bool = False
+    """Whether the result is kept somewhere around: all of its elements are then computed, one by one."""
+    registers: frozenset[str] = frozenset()
+    """Axes along which what is in registers around is addressed."""
 
 
 @dataclass(slots=True)
@@ -78,7 +96,7 @@ class _Checker:
     operations: Operations
     made: set[str]
 
-    def nest(self, stage: Stage, body: Body, around: _Where | None = None) -> None:
+    def nest(self, stage: Stage, body: Body, around: _Where | None = None, scope: str = "") -> None:
         """The nest of a stage: of the root, or one that is made inside of another's."""
         self.once(stage, body)
         axes: dict[str, int | None] = {
@@ -90,6 +108,8 @@ class _Checker:
         where = _Where(stage, axes)
         if around is not None:
             where = replace(where, parallel=around.parallel, block=around.block)
+        if scope == REGISTER:
+            where = replace(where, registers=frozenset(it.name for it in stage.iters if it.kind == "par"))
         self.body(body, where)
 
     def once(self, stage: Stage, node: Body) -> None:
@@ -117,8 +137,13 @@ class _Checker:
             left = axes[axis]
             if size < 1:
                 _fail("digits", f"a level of {axis} has iterations of {size} elements", b)
-            sizes[axis] = (*sizes.get(axis, ()), size)
+            around = sizes.get(axis, ())
+            uneven = bool(around) and around[-1] > size and around[-1] % size > 0
+            if uneven and (at.kept or any(p.how in KEPT for row in spine(b)[1] for p in row.places)):
+                _fail("digits", f"tiles of {around[-1]} of what is kept have no parts of {size}", b)
+            sizes[axis] = (*around, size)
             axes[axis] = size if left is None else min(size, left)
+            self.numbered(b, at, axis, left, size)
         self.bind(b, at)
         for key, value in b.hints:
             if key not in (*HINTS, *LEVEL_HINTS):
@@ -135,13 +160,21 @@ class _Checker:
             innermost=(*at.innermost, *(axis for axis, _ in b.axes)),
         )
 
+    def numbered(self, b: Level, at: _Where, axis: str, left: int | None, size: int) -> None:
+        """Registers have no addresses: loops along what is kept in them are expanded, or of threads."""
+        names = {part.partition("/")[0] for part in axis.split("*")}
+        if b.bind in (*EXPANDED, "virtual") or b.bind.startswith("thread") or names.isdisjoint(at.registers):
+            return
+        if left is not None and left > size and not leaf_of(b).instruction:
+            _fail("registers", f"{axis} moves along registers, which have no addresses", b)
+
     def axis(self, axis: str, axes: dict[str, int | None], b: Level) -> None:
         """An axis is there; products of axes, or of their tiles, take the place of these."""
         if axis in axes:
             return
         parts = [part.partition("/") for part in axis.split("*")]
         unknown = next((name for name, _, _ in parts if name not in axes), None)
-        if unknown is not None or len(parts) == 1:
+        if unknown is not None or axis == parts[0][0]:
             known = ", ".join(axes) or "none"
             _fail("axes", f"there is no axis {unknown or axis!r} here: there are {known}", b)
         extents: list[int | None] = []
@@ -158,7 +191,8 @@ class _Checker:
     def bind(self, b: Level, at: _Where) -> None:
         """What a level runs on agrees with what is around it and with the kinds of its axes."""
         several = any((at.axes.get(axis) or 1) > 1 for axis, _ in b.axes)
-        if at.lanes and b.bind != "unroll" and several and not leaf_of(b).instruction:
+        in_lanes = at.lanes and not leaf_of(b).instruction
+        if in_lanes and (b.bind == "vector" or (b.bind != "unroll" and several)):
             _fail("lanes", "inside of lanes are expanded levels alone", b)
         shared = b.bind == "parallel" or b.bind.startswith(("block", "thread"))
         if b.bind == "parallel" and (at.parallel or at.block):
@@ -189,6 +223,8 @@ class _Checker:
         for n, part in enumerate(b.parts):
             if not isinstance(part, Level) or part.axes[0][0] != b.axis:
                 _fail("parts", f"part {n} begins with a level of another axis than {b.axis}", b)
+            if any(row.size > part.axes[0][1] for row in spine(part)[1] if row.axis == b.axis):
+                _fail("parts", f"the first level of part {n} is not the largest of {b.axis}", b)
             if any(place % part.axes[0][1] for place in b.at):
                 _fail("parts", f"cuts of {b.axis} are multiples of the {part.axes[0][1]} elements below", b)
             here = dict(axes)
@@ -208,13 +244,77 @@ class _Checker:
         bodies = [x for x in others if not isinstance(x, Leaf)]
         if len(kept) + len(bodies) > 1 or not (kept or others) or (kept and others):
             _fail("storage", "a level has one body: a loop, leaves, or what keeps its result", b)
+        self.order(b)
+        at = replace(at, registers=at.registers | self.read_in_registers(b, at.stage))
         for item in b.items:
             if isinstance(item, Place):
+                if item.how == "init" and at.sizes:
+                    self.start(item, b)
+                elif item.how in MADE:
+                    self.readers(item, b)
                 self.place(item, at)
             elif isinstance(item, Leaf) and item is not others[0]:
-                self.once(self.stage(item.stage, item), item)
+                self.along(item, at)
             else:
                 self.body(item, at)
+
+    def read_in_registers(self, b: Seq, stage: Stage) -> set[str]:
+        """The axes of a stage along which it reads what a level has in registers."""
+        held: set[str] = set()
+        for p in b.items:
+            if isinstance(p, Place) and p.scope == REGISTER and p.how in (*MADE, "copy"):
+                held |= {p.value} if p.how == "copy" else {*self.stages[p.value].writes}
+        return {
+            name for ld in stmt_loads(stage.body) if ld.buffer in held for i in ld.indices for name in i.vars
+        }
+
+    def order(self, b: Seq) -> None:
+        """What is read in a level is made in it before."""
+        before: dict[str, Place] = {}
+        for item in b.items:
+            if not isinstance(item, Place) or item.how not in MADE:
+                continue
+            inside = set(computed_in(item.nest))
+            for name in inside:
+                for reader in (
+                    r.name for x in self.stage(name, item).writes for r in self.program.consumers(x)
+                ):
+                    if reader in before and reader not in inside:
+                        _fail("producers", f"{name} is made after {reader}, which reads it", item)
+            before |= dict.fromkeys(inside, item)
+
+    def along(self, b: Leaf, at: _Where) -> None:
+        """A stage that goes along with another one; a sum does so in all of its levels."""
+        stage = self.stage(b.stage, b)
+        self.once(stage, b)
+        axis = at.innermost[-1] if at.innermost else ""
+        if stage.init is not None and len(at.sizes.get(axis, ())) > 1:
+            _fail("starts", f"sums of {b.stage} would start in each iteration of {axis} around", b)
+
+    def readers(self, p: Place, b: Seq) -> None:
+        """Whoever reads what is made in a level stands in it."""
+        inside = set(computed_in(b))
+        for name in computed_in(p.nest) if p.scope != WHOLE else ():
+            for reader in self.reading(name, p):
+                if reader not in inside:
+                    _fail("producers", f"{name} is also read by {reader}, outside of this level", p)
+
+    def reading(self, name: str, node: Leaf | Place) -> list[str]:
+        """The stages that read what a stage writes."""
+        return [r.name for b in self.stage(name, node).writes for r in self.program.consumers(b)]
+
+    def start(self, p: Place, b: Seq) -> None:
+        """A start of sums below a level has the levels of the sums; ahead of all it has its own."""
+        below: dict[str, list[int]] = {}
+        for row in spine(next_of(b))[1]:
+            below.setdefault(row.axis, []).append(row.size)
+        own: dict[str, list[int]] = {}
+        for row in spine(p.nest)[1]:
+            own.setdefault(row.axis, []).append(row.size)
+        for axis, sizes in own.items():
+            if sizes != below.get(axis):
+                known = " ".join(map(str, below.get(axis, ()))) or "none"
+                _fail("starts", f"{axis} has levels of {known} elements below, the start of sums others", p)
 
     def place(self, p: Place, at: _Where) -> None:
         """Storage: what is in it, who fills and drains it, what is said of it."""
@@ -228,7 +328,8 @@ class _Checker:
         elif p.how in KEPT:
             if p.nest is None or p.drain is None:
                 _fail("storage", f"{p.value} is kept, and has a nest and a drain", p)
-            self.body(p.nest, at)
+            pars = {it.name for it in at.stage.iters if it.kind == "par"} if p.scope == REGISTER else set()
+            self.body(p.nest, replace(at, kept=True, registers=at.registers | pars))
             self.drain(p, at)
         elif p.how == "copy":
             if p.value not in self.buffers or p.nest is None:
@@ -250,7 +351,7 @@ class _Checker:
             _fail("producers", f"{p.value} is made without a nest", p)
         if at.lanes:
             _fail("lanes", f"{p.value} is made inside of lanes", p)
-        self.nest(stage, p.nest, at)
+        self.nest(stage, p.nest, at, p.scope)
         readers = {r.name for b in stage.writes for r in self.program.consumers(b)}
         if p.scope != WHOLE and not readers:
             _fail("producers", f"nobody reads {p.value}", p)
@@ -265,7 +366,8 @@ class _Checker:
         if reader == at.stage.name:
             pars = {it.name for it in at.stage.iters if it.kind == "par"}
             axes = {a: n for a, n in at.axes.items() if a in pars}
-            self.body(p.drain, replace(at, axes=axes, innermost=()))
+            held = frozenset(pars) if p.scope == REGISTER else frozenset[str]()
+            self.body(p.drain, replace(at, axes=axes, innermost=(), registers=at.registers | held))
         else:
             self.nest(self.stage(reader, p), p.drain, at)
 

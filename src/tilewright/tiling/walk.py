@@ -107,3 +107,21 @@ def bodies(b: Body | None) -> Iterator[Body | Place]:
                 yield from bodies(item.drain)
             else:
                 yield from bodies(item)
+
+
+def computed_in(b: Body | None) -> Iterator[str]:
+    """The stages that are computed in a tree; not what copies and drains move, and starts of sums begin."""
+    if isinstance(b, Leaf):
+        yield b.stage
+    elif isinstance(b, Level):
+        yield from computed_in(b.body)
+    elif isinstance(b, Cut):
+        for part in b.parts:
+            yield from computed_in(part)
+    elif isinstance(b, Seq):
+        for item in b.items:
+            if not isinstance(item, Place):
+                yield from computed_in(item)
+            elif item.how in MADE or item.how in KEPT:
+                yield from computed_in(item.nest)
+                yield from computed_in(item.drain)

@@ -20,6 +20,12 @@ CASES = (
     ("image:40x9x24x1 u8s8", "znver5"),
     ("pipeline:unsharp", "avx512"),
 )
+DEVICES = (
+    ("small:resnet18", "a100"),
+    ("attention:2x64x64x32", "h200"),
+    ("pipeline:harris", "pocl"),
+    ("narrow:100x200x300 bf16", "a100"),
+)
 
 
 @pytest.mark.parametrize(("source", "target"), CASES)
@@ -57,6 +63,28 @@ def test_trees_are_accepted_and_carried_out(source, target):
     assert tried
     # borders that some parts decide, and rolling buffers, are counted as if they were whole
     assert equal >= 0.6 * tried, f"{equal} of {tried}"
+
+
+@pytest.mark.parametrize(("source", "target"), DEVICES)
+def test_trees_of_devices_are_accepted_and_carried_out(source, target):
+    rules = set()
+    for program, threads, constants in corpus.programs(corpus.Case(source, target, 2)):
+        machine = Machine(corpus.TARGETS[target], threads)
+        plan = plan_unit(program, machine, constants).plan
+        s, context = rewritten(program, plan, machine, constants)
+        for nest in plan.nests:
+            rule = RULES[nest.rule]
+            problem = rule.match(context, nest.root, nest.stages)
+            space, rng = rule.space(problem), Random(5)
+            for drawn in dict.fromkeys([nest.plan, *(space.sample(rng) for _ in range(2))]):
+                if "inline" in getattr(drawn, "placements", ()):
+                    continue
+                nests = rule.trees(problem, drawn)
+                assert tuple(x for one in nests for x in parse(show(one))) == nests
+                verify(nests, context.program, machine.on.operations)
+                verify_function(apply(s, nests).func)
+                rules.add(nest.rule)
+    assert rules
 
 
 def of_nests(nodes, nests):

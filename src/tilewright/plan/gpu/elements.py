@@ -7,18 +7,24 @@ thread each: they are atomic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from math import prod
 from types import MappingProxyType
 from typing import ClassVar, Final
 
 from tilewright.cost import buffer_bytes, nest_seconds
 from tilewright.ir import (
-    ONE,
+    Index,
     Program,
     Stage,
-    fresh_name,
+    Store,
+    condition_of,
+    stmt_loads,
+    stmt_writes,
+    substitute_index,
+    var,
 )
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.gpu.lanes import widest
@@ -28,6 +34,7 @@ from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import GpuTarget
+from tilewright.tiling import Body, Leaf, Nest, Place, Step, chain, sequence
 
 #: Threads of a block that are tried: whole warps, of which a multiprocessor holds enough blocks.
 BLOCKS: Final = (32, 64, 128, 256, 512)
@@ -107,15 +114,126 @@ class GpuElementsRule(Rule[ElementsProblem, ElementsPlan]):
             nbytes=sum(buffer_bytes(program.buffer(name)) for name in sorted(moved)),
         )
 
+    def trees(self, problem: ElementsProblem, plan: ElementsPlan) -> tuple[Nest, ...]:
+        """The stage with what its threads make for themselves; what they cannot make has its own threads."""
+        target, stage = problem.context.machine.gpu, problem.stage
+        first, *_ = _forms(stage, plan, target)
+        inside = _made_alone(problem) if first.threads else ()
+        apart = [m for m in _members(problem) if m not in inside]
+        return (
+            _nest(stage, first, inside),
+            *(_nest(m, next(_forms(m, plan, target))) for m in reversed(apart)),
+        )
+
+    def otherwise(
+        self, problem: ElementsProblem, plan: ElementsPlan, nest: Nest
+    ) -> Iterator[tuple[str, tuple[Nest, ...]]]:
+        """Fewer loops for threads; at last one thread, and other threads for what it would have made."""
+        target, stage = problem.context.machine.gpu, problem.context.program.stage(nest.root)
+        inside = _made_alone(problem) if stage is problem.stage else ()
+        for form in islice(_forms(stage, plan, target), 1, None):
+            if form.threads:
+                yield form.note, (_nest(stage, form, inside),)
+            else:
+                alone = [_nest(m, next(_forms(m, plan, target))) for m in reversed(inside)]
+                yield form.note, (_nest(stage, form), *alone)
+
     def build(self, s: Schedule, problem: ElementsProblem, plan: ElementsPlan) -> Schedule:
-        """Carry it out; what cannot be placed in the threads of its reader gets threads of its own."""
-        target = problem.context.machine.gpu
-        s, home = spread(s, problem.stage.name, plan, atomic=are_atomic(problem.stage, target))
-        for name in reversed(problem.members):
-            stage = problem.context.program.stage(name)
-            placed = None if home is None else _place(s, stage, home)
-            s = spread(s, name, plan, atomic=are_atomic(stage, target))[0] if placed is None else placed
+        """Carry it out, and say where one thread has much to do."""
+        s = super().build(s, problem, plan)
+        for stage in (problem.stage, *_members(problem)):
+            first, *_ = _forms(stage, plan, problem.context.machine.gpu)
+            count = prod(it.extent.as_int() if it.extent.is_const else MANY for it in stage.iters)
+            if not first.threads and count >= MANY and any(it.kind == "ord" for it in stage.iters):
+                why = ScheduleError(f"the iterations of {stage.name} follow each other")
+                s = fell_back(s, f"{stage.name} runs in one thread", why)
         return s
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Loops of a stage in order, of which neighbouring ones are shared by threads, and what notes say."""
+
+    order: tuple[str, ...]
+    threads: tuple[str, ...]
+    block: int
+    vector: int
+    note: str
+
+
+def _forms(stage: Stage, plan: ElementsPlan, target: GpuTarget) -> Iterator[_Form]:
+    """How the iterations of a stage are given to threads, what is best first, one thread at last."""
+    axes = tuple(it.name for it in stage.iters)
+    pars = tuple(it.name for it in stage.iters if it.kind == "par")
+    leading = tuple(it.name for it in takewhile(lambda it: it.kind == "par", stage.iters))
+    order, shared = axes, leading
+    if are_atomic(stage, target):
+        shared = axes
+    elif any(it.kind == "ord" for it in stage.iters) and pars != leading:
+        # results that updates in order never share are computed side by side
+        order, shared = (*pars, *(a for a in axes if a not in pars)), pars
+    if shared:
+        yield _Form(order, shared, plan.threads, plan.vector, "")
+    if order != axes and leading:
+        yield _Form(axes, leading, plan.threads, plan.vector, f"the loops of {stage.name} stay in order")
+    for axis in shared if len(shared) > 1 else ():
+        yield _Form(order, (axis,), plan.threads, 1, f"{axis} alone of {stage.name} is shared by threads")
+    yield _Form(axes, (), 0, 1, f"{stage.name} runs in one thread")
+
+
+def _nest(stage: Stage, form: _Form, inside: Sequence[Stage] = ()) -> Nest:
+    """A stage in one of its forms, with what its threads make for themselves in registers."""
+    at = form.order.index(form.threads[0]) if form.threads else 0
+    around, behind = form.order[:at], form.order[at + len(form.threads) :]
+    steps = [Step(axis, 1, tail="guard") for axis in behind]
+    if form.vector > 1:
+        steps.insert(0, Step(form.threads[-1], 1, "vector", tail="guard"))
+    made = [Place(m.name, "make", "local", _alone(m)) for m in inside]
+    body = sequence(*made, chain(steps, Leaf(stage.name)))
+    if form.threads:
+        last = form.threads[-1] if form.vector == 1 else f"{form.threads[-1]}/{form.vector}"
+        spread = "*".join((*form.threads[:-1], last))
+        threads = Step(spread, form.block, "block.x", tail="guard"), Step(spread, 1, "thread.x", tail="guard")
+        body = chain(threads, body)
+    return Nest(stage.name, chain([Step(axis, 1, tail="guard") for axis in around], body))
+
+
+def _alone(stage: Stage) -> Body:
+    """One element of a stage."""
+    return chain([Step(it.name, 1, tail="guard") for it in stage.iters if it.kind != "par"], Leaf(stage.name))
+
+
+def _members(problem: ElementsProblem) -> tuple[Stage, ...]:
+    return tuple(problem.context.program.stage(name) for name in problem.members)
+
+
+def _made_alone(problem: ElementsProblem) -> tuple[Stage, ...]:
+    """The members of which a thread needs one element: all that read them read the same place."""
+    program, root = problem.context.program, problem.stage
+    own: dict[str, Mapping[str, Index]] = {root.name: {it.name: var(it.name) for it in root.iters}}
+    pars = {it.name for it in root.iters if it.kind == "par"}
+    for stage in reversed(_members(problem)):
+        (buffer,) = stage.writes
+        readers = program.consumers(buffer)
+        if len(program.producers(buffer)) != 1 or any(reader.name not in own for reader in readers):
+            continue
+        _, body = condition_of(stage.body)
+        places = {
+            tuple(substitute_index(i, own[reader.name]) for i in ld.indices)
+            for reader in readers
+            for ld in stmt_loads(reader.body)
+            if ld.buffer == buffer
+        }
+        written = [i.as_var() for _, indices in stmt_writes(body) for i in indices]
+        if len(places) != 1 or None in written or not isinstance(body, Store):
+            continue
+        (place,) = places
+        if any(not index.vars <= pars for index in place):
+            continue
+        own[stage.name] = {
+            name: index for name, index in zip(written, place, strict=True) if name is not None
+        }
+    return tuple(stage for stage in _members(problem) if stage.name in own)
 
 
 def element_homes(program: Program, names: list[str]) -> dict[str, list[str]]:
@@ -162,102 +280,3 @@ def _instances(stage: Stage, target: GpuTarget) -> int | None:
 def _each(stage: Stage) -> int:
     """Iterations that one element of a stage takes."""
     return prod(it.extent.as_int() for it in stage.iters if it.kind != "par" and it.extent.is_const)
-
-
-def _place(s: Schedule, stage: Stage, home: str) -> Schedule | None:
-    """The stage in a thread's loop, its results in a buffer of the thread; ``None`` where that is refused."""
-    try:
-        placed = s.compute_at(stage.name, home)
-        buffer = placed.buffers()[stage.writes[0]]
-        one = all(extent == ONE for extent in buffer.physical_shape)
-        return placed.set_scope(buffer.name, "local") if one else None
-    except ScheduleError:
-        return None
-
-
-def spread(
-    s: Schedule, name: str, plan: ElementsPlan, *, atomic: bool = False
-) -> tuple[Schedule, str | None]:
-    """Give the parallel iterations of one block to threads, all of them or those of one loop.
-
-    Of ``atomic`` updates all iterations are. Returns the loop over the threads of a block as well, if there
-    is one now.
-    """
-    s = _parallel_outside(s, name)
-    outer = _parallel_loops(s, name)
-    if atomic:
-        outer = list(s.loops(name))
-    refused: ScheduleError | None = None
-    if not outer:
-        kinds, turns = _loop_kinds(s, name), [s.loop(loop).extent for loop in s.loops(name)]
-        few = all(n.is_const for n in turns) and prod(n.as_int() for n in turns) < MANY
-        ordered = not few and any("ord" in found for found in kinds.values())
-        why = ScheduleError(f"the iterations of {name} follow each other")
-        return (fell_back(s, f"{name} runs in one thread", why) if ordered else s), None
-    for loops in (outer, *([loop] for loop in outer if len(outer) > 1)):
-        try:
-            return _bind(s, loops, plan, wide=loops is outer)
-        except ScheduleError as error:
-            refused = refused or error
-    assert refused is not None  # without loops there was nothing to refuse
-    return fell_back(s, f"{name} runs in one thread", refused), None
-
-
-def _parallel_outside(s: Schedule, name: str) -> Schedule:
-    """The loops of parallel iterators around those of ordered ones, where these do not mind.
-
-    Results that updates in order never share are then computed side by side.
-    """
-    kinds = _loop_kinds(s, name)
-    loops = s.loops(name)
-    shared = [loop for loop in loops if kinds.get(loop) == {"par"}]
-    if not any("ord" in found for found in kinds.values()) or list(loops[: len(shared)]) == shared:
-        return s
-    try:
-        return s.reorder(*shared, *(loop for loop in loops if loop not in shared))
-    except ScheduleError as error:
-        return fell_back(s, f"the loops of {name} stay in order", error)
-
-
-def _loop_kinds(s: Schedule, name: str) -> dict[str, set[str]]:
-    """The kinds of iterators that each loop around a block feeds."""
-    block = s.block(name)
-    kinds: dict[str, set[str]] = {}
-    for it, bound in zip(block.iters, block.bind, strict=True):
-        for var in bound.vars:
-            kinds.setdefault(var, set()).add(it.kind)
-    return kinds
-
-
-def _parallel_loops(s: Schedule, name: str) -> list[str]:
-    """The outermost loops around a block, as far as they feed parallel iterators alone."""
-    kinds = _loop_kinds(s, name)
-    found: list[str] = []
-    for loop in s.loops(name):
-        if kinds.get(loop, {"par"}) != {"par"}:
-            break
-        found.append(loop)
-    return found
-
-
-def _bind(s: Schedule, loops: list[str], plan: ElementsPlan, *, wide: bool) -> tuple[Schedule, str]:
-    taken = set(s.func.body.names)
-
-    def name(base: str) -> str:
-        found = fresh_name(base, taken)
-        taken.add(found)
-        return found
-
-    first, *rest = loops
-    lanes = ""
-    if plan.vector > 1 and wide:
-        last, lanes = name("vectors"), name("lanes")
-        s = s.split(loops[-1], plan.vector, names=[last, lanes]).vectorize(lanes)
-        first, *rest = (*loops[:-1], last)
-    for loop in rest:
-        fused = name("element")
-        s = s.fuse(first, loop, names=[fused])
-        first = fused
-    block, thread = name("block"), name("thread")
-    s = s.split(first, plan.threads, names=[block, thread]).bind(block, "block.x").bind(thread, "thread.x")
-    return s, thread

@@ -23,7 +23,6 @@ from typing import Any, ClassVar, Final
 from tilewright.analysis import Box
 from tilewright.cost import buffer_bytes, nest_seconds
 from tilewright.ir import Program, Stage
-from tilewright.plan.gpu.loops import fused_loops
 from tilewright.plan.pipeline.boxes import boxes, middle, points
 from tilewright.plan.pipeline.group import Group, Placement, find_group, misplaced
 from tilewright.plan.pipeline.nest import everywhere
@@ -31,6 +30,7 @@ from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Combinations, Space
 from tilewright.schedule import Schedule
 from tilewright.target import GpuTarget
+from tilewright.tiling import Bind, Body, Leaf, Nest, Place, Step, chain, sequence
 
 #: Elements of one thread that are written out: fewer (Anderson et al., Section 4).
 MOST_SERIAL: Final = 16
@@ -189,9 +189,16 @@ class GpuGroupRule(Rule[GpuGroupProblem, GpuGroupPlan]):
             barriers=2 * sum(place == "tile" for place in plan.placements),
         )
 
+    def trees(self, problem: GpuGroupProblem, plan: GpuGroupPlan) -> tuple[Nest, ...]:
+        """The kernel, of a program without what is inlined."""
+        return (kernel_tree(problem.group, plan),)
+
     def build(self, s: Schedule, problem: GpuGroupProblem, plan: GpuGroupPlan) -> Schedule:
-        """Carry out the kernel."""
-        return schedule_kernel(s, problem.group, plan)
+        """Inline what is to be part of its readers, then carry out the kernel."""
+        for name, place in plan.places(problem.group).items():
+            if place == "inline":
+                s = s.inline(name)
+        return super().build(s, problem, plan)
 
 
 def _placements(stage: Stage) -> tuple[Placement, ...]:
@@ -203,60 +210,41 @@ def _power(n: int) -> int:
     return 1 << (n - 1).bit_length() if n > 1 else 1
 
 
-def schedule_kernel(s: Schedule, g: Group, plan: GpuGroupPlan) -> Schedule:
-    """Schedule a group as one kernel. Raises ScheduleError where a step is refused."""
-    places = list(zip(g.members, plan.placements, strict=True))
-    for m, place in places:
-        if place == "inline":
-            s = s.inline(m.name)
-    s, block, thread, written_out = _root_loops(s, g.root, plan)
-    for m, place in reversed(places):
-        if place != "inline":
-            s = s.compute_at(m.name, block if place == "tile" else thread)
-    for m, place in places:
-        if place == "tile":
-            s = _by_all_threads(s, m, plan.threads)
-        elif place == "row":
-            s = s.set_scope(m.writes[0], "local")
-            written_out += [loop for loop in _own_loops(s, m) if s.loop(loop).extent.is_const]
-    for loop in written_out:
-        s = s.unroll(loop)
-    return s.bind(block, "block.x").bind(thread, "thread.x")
+def kernel_tree(g: Group, plan: GpuGroupPlan) -> Nest:
+    """A tile of the root a block, with what it needs of its producers.
+
+    Loops over tiles and over threads are one each, so that results may have any number of axes.
+    """
+    root = g.root
+    axes = [it.name for it in root.iters if it.kind == "par"]
+    sizes = list(zip(axes, plan.tile, plan.serial, strict=True))
+    blocks = "*".join(f"{axis}/{tile}" for axis, tile, _ in sizes)
+    threads = [f"{axis}/{each}" if each > 1 else axis for axis, _, each in sizes]
+    threads.append(threads.pop(plan.lanes))
+    places = plan.places(g)
+    sums = [Step(it.name, 1, tail="guard") for it in root.iters if it.kind == "red"]
+    own = [Step(axis, 1, "unroll", tail="guard") for axis, _, each in sizes if each > 1]
+    kept = [Place(m.name, "make", "local", _by_one(m)) for m in g.members if places[m.name] == "row"]
+    shared = [
+        Place(m.name, "make", "shared", _by_all(m, plan.threads))
+        for m in g.members
+        if places[m.name] == "tile"
+    ]
+    inner = sequence(*kept, chain([*sums, *own], Leaf(root.name)))
+    body = chain([Step("*".join(threads), 1, "thread.x", tail="guard")], inner)
+    return Nest(root.name, chain([Step(blocks, 1, "block.x", tail="guard")], sequence(*shared, body)))
 
 
-def _root_loops(s: Schedule, root: Stage, plan: GpuGroupPlan) -> tuple[Schedule, str, str, list[str]]:
-    """Cut the loops of the root: one over blocks, one over threads, and those of a thread's elements."""
-    loops = dict(zip((it.name for it in root.iters), s.loops(root.name), strict=True))
-    own = [loops[it.name] for it in root.iters if it.kind == "par"]
-    sums = [loops[it.name] for it in root.iters if it.kind == "red"]
-    blocks, threads, elements = list[str](), list[str](), list[str]()
-    for loop, tile, each in zip(own, plan.tile, plan.serial, strict=True):
-        s = s.split(loop, tile, names=[f"{loop}_block", f"{loop}_in"])
-        blocks.append(f"{loop}_block")
-        if each > 1:
-            s = s.split(f"{loop}_in", each, names=[f"{loop}_thread", f"{loop}_each"])
-            elements.append(f"{loop}_each")
-        threads.append(f"{loop}_thread" if each > 1 else f"{loop}_in")
-    last = threads.pop(plan.lanes)
-    s = s.reorder(*blocks, *threads, last, *sums, *elements)
-    s, block = fused_loops(s, blocks, f"{root.name}_block_")
-    s, thread = fused_loops(s, [*threads, last], f"{root.name}_thread_")
-    return s, block, thread, elements
+def _by_one(stage: Stage) -> Body:
+    """What a thread needs of a producer, written out."""
+    binds: list[Bind] = ["unroll" if it.kind == "par" else "serial" for it in stage.iters]
+    steps = zip(stage.iters, binds, strict=True)
+    return chain([Step(it.name, 1, bind, tail="guard") for it, bind in steps], Leaf(stage.name))
 
 
-def _own_loops(s: Schedule, stage: Stage) -> list[str]:
-    """The loops of a producer's own iterators, where it is computed."""
-    node = s.block(stage.name)
-    feeds = {v for it, at in zip(node.iters, node.bind, strict=True) if it.kind == "par" for v in at.vars}
-    return [loop for loop in s.loops(stage.name) if loop in feeds and loop.startswith(f"{stage.name}_")]
-
-
-def _by_all_threads(s: Schedule, stage: Stage, threads: int) -> Schedule:
-    """The elements of a producer in turns by the threads of a block, in shared memory."""
-    s = s.set_scope(stage.writes[0], "shared")
-    own = _own_loops(s, stage)
-    if not own:
-        return s
-    s, loop = fused_loops(s, own, f"{stage.name}_element_")
-    s = s.split(loop, threads, names=[f"{stage.name}_turn", f"{stage.name}_of_block"])
-    return s.bind(f"{stage.name}_of_block", "thread.x")
+def _by_all(stage: Stage, threads: int) -> Body:
+    """The elements of a producer in turns by the threads of a block."""
+    axes = "*".join(it.name for it in stage.iters if it.kind == "par")
+    steps = [Step(axes, threads, tail="guard"), Step(axes, 1, "thread.x", tail="guard")]
+    steps += [Step(it.name, 1, tail="guard") for it in stage.iters if it.kind == "red"]
+    return chain(steps, Leaf(stage.name))

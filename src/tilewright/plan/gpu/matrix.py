@@ -9,15 +9,15 @@ from itertools import product
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from tilewright import tiling
 from tilewright.analysis import Roles, narrowed, roles_of
 from tilewright.cost import ProductSize, WarpTiles, product_seconds
 from tilewright.ir import F32
-from tilewright.plan.gpu.matrix_nest import schedule_on_units
+from tilewright.plan.gpu.matrix_nest import matrix_tree
 from tilewright.plan.gpu.product import MOST_THREADS, made_by_products, nest_of, size_of
 from tilewright.plan.gpu.product_nest import ProductNest
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
-from tilewright.schedule import Schedule
 from tilewright.target import GpuTarget, Instruction
 
 TILES: Final = (16, 32, 64, 128)
@@ -81,9 +81,9 @@ class GpuMatrixRule(Rule[MatrixProblem, WarpTiles]):
         """By tiles, occupancy and waves."""
         return product_seconds(problem.size, plan, problem.context.machine.gpu)
 
-    def build(self, s: Schedule, problem: MatrixProblem, plan: WarpTiles) -> Schedule:
-        """Carry out the nest."""
-        return schedule_on_units(s, problem.nest, plan, problem.unit)
+    def trees(self, problem: MatrixProblem, plan: WarpTiles) -> tuple[tiling.Nest, ...]:
+        """A tile a block, fragments of it a warp."""
+        return (matrix_tree(problem.nest, problem.size, plan, problem.unit),)
 
 
 def unit_of(roles: Roles, target: GpuTarget) -> Instruction | None:

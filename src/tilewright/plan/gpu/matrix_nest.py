@@ -1,4 +1,4 @@
-"""The nest of a product by matrix units: a tile a block, a part of it a warp, a few elements a thread.
+"""The tree of a product by matrix units: a tile a block, a part of it a warp, a few elements a thread.
 
 A warp's tile is made of products of 16 x 8 results, of which each thread has two rows and two columns: with
 those rows and columns for loops, what a thread does of one product is the instruction.
@@ -6,66 +6,61 @@ those rows and columns for loops, what a thread does of one product is the instr
 
 from __future__ import annotations
 
-from tilewright.cost import ROW_PAD, UNIT_TILE, WarpTiles
-from tilewright.plan.gpu.product_nest import ProductNest, block_tile, shared_copies, tile_nests
-from tilewright.schedule import Schedule
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.cost import ROW_PAD, UNIT_TILE, ProductSize, WarpTiles
+from tilewright.plan.gpu.product_nest import ProductNest, block_tile, in_steps, shared_copy
 from tilewright.target import Instruction
+from tilewright.tiling import Bind, Body, Leaf, Level, Nest, Place, Step, chain, sequence
 
-AXES = ("thread.z", "thread.y", "thread.x")
-#: Threads of a warp by rows and pairs of columns, and what each has of both.
-LANES = (8, 4)
-EACH = (2, 2)
+AXES: Final[tuple[Bind, ...]] = ("thread.z", "thread.y", "thread.x")
+#: Threads of a warp by rows and pairs of columns.
+LANES: Final = (8, 4)
+#: Columns of a fragment that a thread has side by side; of its rows every eighth.
+PAIR: Final = 2
 
 
-def schedule_on_units(s: Schedule, nest: ProductNest, plan: WarpTiles, unit: Instruction) -> Schedule:
-    """Carry out a nest. Raises ScheduleError where a step is refused."""
-    p = nest.product
-    depth = dict(unit.axes)["k"]
-    s, ahead = block_tile(s, nest, plan, together=True)
-    i, j = s.loops(p)[-2:]
-    s = s.split(f"{p}_k_i", depth, names=[f"{p}_k_q", f"{p}_k_r"])
+def matrix_tree(nest: ProductNest, size: ProductSize, plan: WarpTiles, unit: Instruction) -> Nest:
+    """The nest of a product by an instruction of the device's matrix units."""
     # warps along an axis that has one are no threads
-    counts = {"iw": plan.rows // plan.warp_rows, "jw": plan.columns // plan.warp_columns}
-    spread = {part: count for part, count in counts.items() if count > 1} | {"l": LANES[0] * LANES[1]}
-    loops: dict[str, list[str]] = {part: [] for part in spread}
-    for name, (x, y), outer in tile_nests(s, nest, (i, j), (f"{p}_k_q", f"{p}_k_r")):
-        s = _warp_tile(s, name, (x, y), plan, outer)
-        for part, found in loops.items():
-            found.append(f"{name}_{part}")
-    for axis, found in zip(AXES[-len(loops) :], loops.values(), strict=True):
-        s = s.bind(tuple(found), axis)
-    s = s.tensorize(f"{p}_ir", unit.name)
-    for nest_name in (f"{p}_init", f"{p}_out"):
-        s = s.unroll(f"{nest_name}_ir")
-        wide = nest_name.endswith("_out") and nest.store > 1
-        s = s.vectorize(f"{nest_name}_jc") if wide else s.unroll(f"{nest_name}_jc")
-    for name, (axis, width) in ((nest.a, nest.copy_a), (nest.b, nest.copy_b)):
-        element = s.buffers()[name].dtype.bytes
-        pad = ROW_PAD // element
-        if axis != "k" and element == ROW_PAD // 4:
+    counts = (plan.rows // plan.warp_rows, plan.columns // plan.warp_columns)
+    spread = [*(n for n in counts if n > 1), LANES[0] * LANES[1]]
+    left = list(AXES[-len(spread) :])
+    warps: list[Bind] = [left.pop(0) if n > 1 else "serial" for n in counts]
+    copies = []
+    for name, copy, length in ((nest.a, nest.copy_a, plan.rows), (nest.b, nest.copy_b, plan.columns)):
+        along = copy[0] == "k"
+        pad = ROW_PAD // size.element
+        if not along and size.element == ROW_PAD // 4:
             # rows of whole words: two of them between those that a thread reads
             pad *= 2
-        s = s.pad_stride(name, pad)
-        s = shared_copies(s, name, axis, width, tuple(spread.values()), ahead=ahead)
-    return s
+        # slices lie along the sums where their source does
+        layout = ("d0", "d2", "d1") if along else ()
+        copies.append(shared_copy(name, copy, length, plan.depth, spread, pad=pad, layout=layout))
 
+    def tile(axes: tuple[str, str], between: Sequence[Step], own: Sequence[Step], leaf: Leaf) -> Body:
+        """A tile among warps and their threads, its fragments written out."""
+        row, column = axes
+        fragments = [
+            Step(row, UNIT_TILE[0], "unroll", tail="mask"),
+            Step(column, UNIT_TILE[1], "unroll", tail="mask"),
+        ]
+        inner = chain([*between, *fragments, *own], leaf)
+        lanes = Level(((row, 1), (column, PAIR)), inner, "thread.x", (), "mask")
+        steps = ((row, plan.warp_rows, warps[0]), (column, plan.warp_columns, warps[1]))
+        return chain([Step(axis, n, bind, tail="mask") for axis, n, bind in steps], lanes)
 
-def _warp_tile(
-    s: Schedule, name: str, loops: tuple[str, str], plan: WarpTiles, outer: tuple[str, ...]
-) -> Schedule:
-    """Divide a nest over a tile among warps and their threads, products of a warp written out.
+    def own(axes: tuple[str, str], binds: tuple[Bind, Bind]) -> list[Step]:
+        """What a thread has of a fragment."""
+        return [Step(axes[0], LANES[0], binds[0], tail="mask"), Step(axes[1], 1, binds[1], tail="mask")]
 
-    ``outer`` are the loop over those along the sums, and that over the terms of one.
-    """
-    down, across = plan.warp_rows // UNIT_TILE[0], plan.warp_columns // UNIT_TILE[1]
-    for loop, parts, letters in (
-        (loops[0], (down, EACH[0], LANES[0]), ("iw", "im", "ir", "ig")),
-        (loops[1], (across, LANES[1], EACH[1]), ("jw", "jn", "jo", "jc")),
-    ):
-        s = s.split(loop, parts, names=[f"{name}_{part}" for part in letters], tail="mask")
-    own = [f"{name}_{part}" for part in ("im", "jn", "ir", "jc")]
-    s = s.reorder(*(f"{name}_{part}" for part in ("iw", "jw", "ig", "jo")), *outer[:1], *own, *outer[1:])
-    s = s.fuse(f"{name}_ig", f"{name}_jo", names=[f"{name}_l"])
-    for loop in own[:2]:
-        s = s.unroll(loop)
-    return s
+    ij, result = ("i", "j"), (nest.rows, nest.columns)
+    unit_steps = [*own(ij, ("serial", "serial")), Step("k", 1, tail="guard")]
+    along_sums = [Step("k", dict(unit.axes)["k"], tail="guard")]
+    sums = tile(ij, along_sums, unit_steps, Leaf(nest.product, unit.name))
+    begun = tile(ij, [], own(ij, ("unroll", "unroll")), Leaf(nest.product))
+    stored: Bind = "vector" if nest.store > 1 else "unroll"
+    taken = tile(result, [], own(result, ("unroll", stored)), Leaf(nest.root))
+    start = Place(nest.product, "init", "register", begun)
+    return block_tile(nest, plan, sequence(start, in_steps(size, plan, copies, sums)), taken)

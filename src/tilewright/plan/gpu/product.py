@@ -10,6 +10,7 @@ from math import prod
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from tilewright import tiling
 from tilewright.cost import (
     ACCESS_ELEMENTS,
     LATE_BYTES,
@@ -20,10 +21,9 @@ from tilewright.cost import (
 )
 from tilewright.ir import Load, Program, Stage, Store, stmt_loads
 from tilewright.plan.gpu.lanes import widest
-from tilewright.plan.gpu.product_nest import ProductNest, schedule_product
+from tilewright.plan.gpu.product_nest import ProductNest, product_tree
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
-from tilewright.schedule import Schedule
 from tilewright.target import GpuTarget
 
 #: Multiples of rows, columns and terms that matrices are filled up to: the largest tiles.
@@ -97,9 +97,9 @@ class GpuProductRule(Rule[ProductProblem, ProductTiles]):
         """By tiles, occupancy and waves."""
         return product_seconds(problem.size, plan, problem.context.machine.gpu)
 
-    def build(self, s: Schedule, problem: ProductProblem, plan: ProductTiles) -> Schedule:
-        """Carry out the nest."""
-        return schedule_product(s, problem.nest, plan)
+    def trees(self, problem: ProductProblem, plan: ProductTiles) -> tuple[tiling.Nest, ...]:
+        """A tile a block, groups of rows and columns a thread."""
+        return (product_tree(problem.nest, problem.size, plan),)
 
 
 def made_by_products(program: Program, stages: tuple[str, ...]) -> tuple[Stage, Stage, Stage] | None:
@@ -174,7 +174,7 @@ def nest_of(program: Program, root: Stage, a: Stage, b: Stage, product: Stage) -
     if axes[1] is None or axes[2] is None:
         return None
     named = {axis for axis in axes if axis is not None}
-    single = tuple(it.name for it in root.iters if it.name not in named)
+    single = (it.name for it in root.iters if it.name not in named)
     if any(root.extent(name) != 1 for name in single) or not isinstance(root.body, Store):
         return None
     copies = []
@@ -193,7 +193,6 @@ def nest_of(program: Program, root: Stage, a: Stage, b: Stage, product: Stage) -
         b=b.name,
         product=product.name,
         batch=axes[0],
-        single=single,
         rows=axes[1],
         columns=axes[2],
         copy_a=copies[0],

@@ -12,15 +12,15 @@ from math import prod
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from tilewright.analysis import reduction_of
 from tilewright.cost import buffer_bytes, nest_seconds
-from tilewright.ir import Index, Program, Stage, condition_of, stmt_loads, stmt_writes, var
-from tilewright.plan.gpu.loops import fused_loops
+from tilewright.ir import Index, Load, Program, Stage, condition_of, stmt_loads, stmt_writes, var
 from tilewright.plan.gpu.reductions import is_warp_reduction
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
-from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import GpuTarget
+from tilewright.tiling import Body, Leaf, Level, Nest, Place, Step, chain, sequence
 
 #: Bytes of a row's values in shared memory, at most: with more, few blocks fit a multiprocessor.
 MOST_SHARED: Final = 32 << 10
@@ -123,9 +123,25 @@ class GpuRowsRule(Rule[RowsProblem, RowsPlan]):
             barriers=len(stages),
         )
 
-    def build(self, s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule:
-        """Carry out a row."""
-        return schedule_rows(s, problem, plan)
+    def trees(self, problem: RowsProblem, plan: RowsPlan) -> tuple[Nest, ...]:
+        """Rows of a block side by side, what flows between their stages in shared memory."""
+        program, root = problem.context.program, problem.root
+        if not root.iters:
+            raise ScheduleError(f"{root.name} is one element, which no block has a loop for")
+        counted = root.iters[: problem.depth] or root.iters[:1]
+        # the one row of a program without rows: all of the first axis
+        tile = plan.rows if problem.depth else counted[0].extent.as_int()
+        blocks = "*".join([*(it.name for it in counted[:-1]), f"{counted[-1].name}/{tile}"])
+        members = [program.stage(name) for name in problem.members]
+        stages = (*members, root)
+        widest = max(min(_columns(stage, problem.depth), plan.threads) for stage in stages)
+        warps = widest % problem.context.machine.gpu.warp == 0
+        places = [
+            Place(stage.name, "make", "shared", _of_row(problem, stage, plan, warps=warps))
+            for stage in members
+        ]
+        body = sequence(*places, _of_row(problem, root, plan, warps=warps))
+        return (Nest(root.name, Level(((blocks, 1),), body, "block.x", (), "guard")),)
 
 
 def _refusal(problem: RowsProblem, plan: RowsPlan) -> str:
@@ -240,76 +256,38 @@ def _bytes(program: Program, stage: Stage, depth: int) -> int:
     return sum(prod(e.as_int() for e in b.shape[depth:]) * b.dtype.bytes for b in held)
 
 
-def schedule_rows(s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule:
-    """Carry out a plan. Raises ScheduleError where a step is refused."""
-    root, depth = problem.root.name, problem.depth
-    prefix = root
-    outer = list(s.loops(root)[:depth])
-    rows, row = f"{prefix}_rows", f"{prefix}_row"
-    if not s.loops(root):
-        raise ScheduleError(f"{root} is one element, which no block has a loop for")
-    # the one row of a program without rows: a loop of one iteration around it
-    loop = outer.pop() if outer else s.loops(root)[0]
-    s = s.split(loop, plan.rows if depth else s.loop(loop).extent.as_int(), names=[rows, row])
-    s, first = fused_loops(s, (*outer, rows), f"{prefix}_block")
-    s = s.bind(first, "block.x")
-    for name in reversed(problem.members):
-        s = s.compute_at(name, first)
-        for written, _ in s.block(name).writes:
-            s = s.set_scope(written, "shared")
-    for name in (*problem.members, root):
-        s = _share(s, name, first, depth, plan)
-    target = problem.context.machine.gpu
-    widths = [s.loop(loop).extent for name in (*problem.members, root) for loop in _bound(s, name)]
-    if max(width.as_int() for width in widths) % target.warp == 0:
-        for name in (*problem.members, root):
-            s = _joined_by_warp(s, name, target)
-    return s
+def _columns(stage: Stage, depth: int) -> int:
+    """Elements of a row that a stage computes side by side; 1 where it computes one at a time."""
+    return prod(it.extent.as_int() for it in [it for it in stage.iters if it.kind == "par"][depth:])
 
 
-def _bound(s: Schedule, name: str) -> list[str]:
-    """The loops around a stage that are its block's threads along x."""
-    return [loop for loop in s.loops(name) if s.loop(loop).kind.axis == "thread.x"]
+def _of_row(problem: RowsProblem, stage: Stage, plan: RowsPlan, *, warps: bool) -> Body:
+    """A stage's rows for groups of threads, and what it computes of a row for the threads of a group."""
+    pars = [it.name for it in stage.iters if it.kind == "par"]
+    rows, columns = pars[: problem.depth], pars[problem.depth :]
+    steps: list[Step] = []
+    if plan.rows > 1:
+        steps.append(Step(rows[-1], 1, "thread.y", tail="guard"))
+    if columns:
+        axes = "*".join(columns)
+        if _columns(stage, problem.depth) > plan.threads:
+            steps.append(Step(axes, plan.threads, tail="guard"))
+        steps.append(Step(axes, 1, "thread.x", tail="guard"))
+    rest = [Step(it.name, 1, tail="guard") for it in stage.iters if it.kind != "par"]
+    unit = _warp_reduction(problem, stage) if warps and not columns else ""
+    return chain([*steps, *rest], Leaf(stage.name, unit))
 
 
-def _joined_by_warp(s: Schedule, name: str, target: GpuTarget) -> Schedule:
-    """A reduction of one value of each thread of a warp that one thread would do: by the warp, if it can."""
-    inner = s.loops(name)[-1]
-    if _bound(s, name) or s.loop(inner).kind.name != "serial":
-        return s
-    for row in target.instructions:
-        if not is_warp_reduction(row) or s.loop(inner).extent != Index(target.warp):
-            continue
-        try:
-            return s.decompose_init(name, inner).tensorize(inner, row.name)
-        except ScheduleError:
-            continue  # another operation or type
-    return s
-
-
-def _share(s: Schedule, name: str, block: str, depth: int, plan: RowsPlan) -> Schedule:
-    """Give a stage's rows to groups of threads, and what it computes of a row to the threads of a group."""
-    node = s.block(name)
-    loops = list(s.loops(name))
-    loops = loops[loops.index(block) + 1 :]
-    kinds: dict[str, str] = {}
-    rows: list[str] = []
-    pars = 0
-    for it, bound in zip(node.iters, node.bind, strict=True):
-        pars += it.kind == "par"
-        for each in bound.vars:
-            kinds[each] = it.kind
-            if it.kind == "par" and pars <= depth and each in loops:
-                rows.append(each)
-    for loop in rows:
-        if s.loop(loop).extent != Index(1):
-            s = s.bind(loop, "thread.y")
-    columns = [loop for loop in loops if loop not in rows and kinds.get(loop, "red") == "par"]
-    if not columns:
-        return s
-    s, first = fused_loops(s, columns, f"{name}_column")
-    extent = s.loop(first).extent.as_int()
-    if extent > plan.threads:
-        s = s.split(first, plan.threads, names=[f"{name}_turn", f"{name}_lane"])
-        first = f"{name}_lane"
-    return s.bind(first, "thread.x")
+def _warp_reduction(problem: RowsProblem, stage: Stage) -> str:
+    """The instruction by which a warp reduces one value of each of its threads; empty where it has none."""
+    target, update = problem.context.machine.gpu, reduction_of(stage)
+    last = stage.iters[-1]
+    if update is None or not isinstance(update.term, Load) or last.extent != Index(target.warp):
+        return ""
+    if any(last.name in condition.vars for condition in update.guard):
+        return ""
+    for row in filter(is_warp_reduction, target.instructions):
+        known = reduction_of(row.stage)
+        if known is not None and (known.op, known.term.dtype) == (update.op, update.term.dtype):
+            return row.name
+    return ""

@@ -13,16 +13,16 @@ from math import ceil, prod
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from tilewright import tiling
 from tilewright.analysis import flat_index, pointwise_reader
 from tilewright.cost import OTHER_REGISTERS, buffer_bytes, nest_seconds
-from tilewright.ir import Index, Load, Program, Stage, stmt_loads
+from tilewright.ir import Load, Program, Stage, stmt_loads
 from tilewright.plan.gpu.lanes import widest
-from tilewright.plan.gpu.loops import fused_loops
 from tilewright.plan.gpu.products import matrices_of
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
-from tilewright.schedule import Schedule
 from tilewright.target import GpuTarget
+from tilewright.tiling import Body, Leaf, Place, Step, chain, sequence
 
 #: Results of a thread along each of two axes.
 TILES: Final = (1, 2, 4, 7, 8)
@@ -170,38 +170,36 @@ class GpuWindowsRule(Rule[WindowsProblem, WindowsPlan]):
             busy=warps * max(reads + stores, issue),
         )
 
-    def build(self, s: Schedule, problem: WindowsProblem, plan: WindowsPlan) -> Schedule:
-        """Carry out the nest. Raises ScheduleError where a step is refused."""
-        root, reduced = problem.root.name, problem.reduced.name
-        node = s.block(root)
-        loops = dict(zip((it.name for it in node.iters), s.loops(root), strict=True))
-        outer = [loops[it.name] for it in node.iters if it.kind == "par"]
-        terms = [loops[it.name] for it in node.iters if it.kind != "par"]
-        inner: list[str] = []
-        for axis, n in zip(problem.axes, _tile(problem, plan), strict=True):
-            tiles, result = f"{root}_{axis}_tile", f"{root}_{axis}_result"
-            s = s.split(loops[axis], n, names=[tiles, result], tail="mask")
-            outer[outer.index(loops[axis])] = tiles
-            inner.append(result)
-        s = s.reorder(*outer, *terms, *inner)
-        s, first = fused_loops(s, outer, f"{root}_tiles")
-        if reduced == root:
-            s = s.cache(node.writes[0][0], first, mode="accumulate", scope="register", name=f"{root}_kept")
-        block, thread = f"{root}_block", f"{root}_thread"
-        s = s.split(first, plan.threads, names=[block, thread], tail="mask")
-        s = s.bind(block, "block.x").bind(thread, "thread.x")
-        if reduced != root:
-            s = s.compute_at(reduced, thread).set_scope(s.block(reduced).writes[0][0], "register")
-            s = _terms_outside(s, reduced, thread)
-        for name in reversed(problem.borders):
-            s = s.compute_at(name, thread).set_scope(s.block(name).writes[0][0], "register")
-        wide = inner[-1] if reduced != root and _store(problem, plan) > 1 else ""
-        for name in s.blocks():
-            if thread in s.loops(name):
-                for loop in s.loops(name)[s.loops(name).index(thread) + 1 :]:
-                    if s.loop(loop).kind.name == "serial":
-                        s = s.vectorize(loop) if loop == wide else s.unroll(loop)
-        return s
+    def trees(self, problem: WindowsProblem, plan: WindowsPlan) -> tuple[tiling.Nest, ...]:
+        """A tile of results a thread, all of whose loops are written out."""
+        root, reduced = problem.root, problem.reduced
+        tiles = dict(zip(problem.axes, _tile(problem, plan), strict=True))
+        spread = "*".join(
+            f"{it.name}/{tiles[it.name]}" if it.name in tiles else it.name
+            for it in root.iters
+            if it.kind == "par"
+        )
+        results = [Step(axis, 1, "unroll", tail="mask") for axis in tiles]
+        body: Body
+        if reduced is root:
+            terms = [Step(it.name, 1, "unroll") for it in root.iters if it.kind != "par"]
+            body = chain([*terms, *results], Leaf(root.name))
+            drain = chain(results, Leaf(root.name))
+            body = sequence(Place(root.writes[0], "keep", "register", body, drain))
+        else:
+            if _store(problem, plan) > 1:
+                results[-1] = Step(problem.axes[-1], 1, "vector", tail="mask")
+            made = [problem.context.program.stage(name) for name in problem.borders]
+            places = [Place(st.name, "make", "register", _written_out(st)) for st in (*made, reduced)]
+            body = sequence(*places, chain(results, Leaf(root.name)))
+        threads = Step(spread, plan.threads, "block.x", tail="mask"), Step(spread, 1, "thread.x", tail="mask")
+        return (tiling.Nest(root.name, chain(threads, body)),)
+
+
+def _written_out(stage: Stage) -> Body:
+    """All loops of a stage, sums around those of their results: what several results read is read once."""
+    order = sorted(stage.iters, key=lambda it: it.kind == "par")
+    return chain([Step(it.name, 1, "unroll", tail="guard") for it in order], Leaf(stage.name))
 
 
 def window_of(program: Program, stage: Stage) -> Window | None:
@@ -278,14 +276,3 @@ def _line_step(program: Program, reduced: Stage, window: Window) -> int:
 def _flat_step(program: Program, ld: Load, axis: str) -> int:
     flat = flat_index(program, ld.buffer, ld.indices)
     return 0 if flat is None else abs(flat.coefficient(axis))
-
-
-def _terms_outside(s: Schedule, block: str, thread: str) -> Schedule:
-    """The loops of a sum around those of its results: what several results read is read once."""
-    node = s.block(block)
-    terms = {v for it, at in zip(node.iters, node.bind, strict=True) if it.kind == "red" for v in at.vars}
-    loops = s.loops(block)
-    inside = loops[loops.index(thread) + 1 :]
-    first = [loop for loop in inside if loop in terms and s.loop(loop).extent != Index(1)]
-    rest = [loop for loop in inside if loop not in first]
-    return s.reorder(*first, *rest) if first and rest else s

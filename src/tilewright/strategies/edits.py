@@ -1,0 +1,133 @@
+"""The strategy of edits: from the default's trees to the cheapest ones around them, one edit after the other.
+
+It has no language of its own: what it holds are plans whose nests are trees as they are written, what it
+asks is their price. A measured plan lends its ratio of measured to priced seconds to what is made of it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Final
+
+from tilewright.plan import RULES, Nest, UnitPlan, WrittenPlan, rewritten
+from tilewright.strategies.pricing import Prices
+from tilewright.strategies.search import Candidate, History, Search, Task, Trial
+from tilewright.support import ScheduleError
+from tilewright.tiling import show
+
+#: The rule of trees as they are written.
+WRITTEN: Final = "tree"
+#: Plans of which one nest's edits were tried without a better one, after which a search is exhausted.
+PATIENCE: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class EditsStrategy:
+    """Best first by the price, over all edits of all nests."""
+
+    name: str = "edits"
+
+    def start(self, task: Task, history: History, rng: Random) -> Search:
+        """Begin with the default plan, then the best trees of the history."""
+        return _EditsSearch(self.name, task, history)
+
+
+class _EditsSearch:
+    def __init__(self, name: str, task: Task, history: History) -> None:
+        self._name, self._task, self._prices = name, task, Prices(task)
+        default = task.default().plan
+        self._start = written(task, default)
+        #: Plans whose edits have not been looked at, by what they are expected to take.
+        self._open: list[tuple[float, int, UnitPlan]] = []
+        self._known: set[UnitPlan] = {default}
+        self._ratio: dict[UnitPlan, float] = {}
+        self._proposed: set[UnitPlan] = set()
+        self._best, self._idle, self._until = float("inf"), 0, float("inf")
+        self._first = [default]
+        known = [t.candidate.plan for t in history.trials if t.status == "ok"]
+        for plan in (self._start, *(p for p in known if isinstance(p, UnitPlan))):
+            if plan.rewrites == default.rewrites:
+                self._add(plan, 1.0)
+
+    def end_by(self, until: float) -> None:
+        """Give the next proposals by that moment of ``time.monotonic``; told before each."""
+        self._until = until
+
+    def propose(self, count: int) -> Sequence[Candidate]:
+        """The default plan first; then the cheapest plans that were found, none twice."""
+        found = [Candidate(self._name, plan) for plan in self._first[:count]]
+        self._first = self._first[count:]
+        self._proposed.update(c.plan for c in found if isinstance(c.plan, UnitPlan))
+        while len(found) < count and self._open and time.monotonic() < self._until:
+            _, _, plan = heapq.heappop(self._open)
+            ratio = self._ratio.get(plan, 1.0)
+            for other in self._edited(plan):
+                self._add(other, ratio)
+            if plan not in self._proposed:
+                self._proposed.add(plan)
+                found.append(Candidate(self._name, plan, self._prices.seconds(plan)))
+        return found
+
+    def observe(self, trials: Sequence[Trial]) -> None:
+        """What was measured says how far prices are to be believed around it."""
+        for trial in trials:
+            plan = trial.candidate.plan
+            if not isinstance(plan, UnitPlan) or trial.status != "ok":
+                continue
+            priced = self._prices.seconds(plan)
+            if priced:
+                self._ratio[plan] = trial.best / priced
+                for other in self._edited(plan):
+                    self._add(other, trial.best / priced)
+            self._idle = 0 if trial.best < self._best else self._idle + 1
+            self._best = min(self._best, trial.best)
+
+    def expected_gain(self) -> float:
+        """All of the time at first, nothing once many plans in a row were no better."""
+        return max(0.0, 1.0 - self._idle / PATIENCE) if self._open or self._first else 0.0
+
+    def _add(self, plan: UnitPlan, ratio: float) -> None:
+        if plan in self._known:
+            return
+        self._known.add(plan)
+        priced = self._prices.seconds(plan)
+        expected = float("inf") if priced is None else priced * ratio
+        self._ratio.setdefault(plan, ratio)
+        heapq.heappush(self._open, (expected, len(self._known), plan))
+
+    def _edited(self, plan: UnitPlan) -> Iterator[UnitPlan]:
+        """The plans that one edit of one nest makes."""
+        try:
+            _, context = rewritten(self._task.program, plan, self._task.machine, self._task.constants)
+        except ScheduleError:
+            return
+        rule = RULES[WRITTEN]
+        for n, nest in enumerate(plan.nests):
+            if nest.rule == WRITTEN:
+                problem = rule.match(context, nest.root, nest.stages)
+                for other in rule.space(problem).neighbours(nest.plan):
+                    yield replace(
+                        plan, nests=(*plan.nests[:n], replace(nest, plan=other), *plan.nests[n + 1 :])
+                    )
+
+
+def written(task: Task, plan: UnitPlan) -> UnitPlan:
+    """A plan whose nests are trees as they are written, as far as their rules write them."""
+    _, context = rewritten(task.program, plan, task.machine, task.constants)
+    return replace(plan, nests=tuple(_written(context, nest) for nest in plan.nests))
+
+
+def _written(context: Any, nest: Nest) -> Nest:
+    rule = RULES[nest.rule]
+    problem = rule.match(context, nest.root, nest.stages)
+    try:
+        text = "".join(map(show, rule.trees(problem, nest.plan)))
+    except ScheduleError:
+        return nest
+    made = Nest(WRITTEN, nest.root, nest.stages, WrittenPlan(text))
+    fits = text and RULES[WRITTEN].space(RULES[WRITTEN].match(context, nest.root, nest.stages)).has(made.plan)
+    return made if fits else nest

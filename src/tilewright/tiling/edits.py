@@ -1,0 +1,414 @@
+"""Edits of tilings: one decision changed, everything else as it was. What searches and people do to trees.
+
+An edit names a level by its stage, its axis and the elements of an iteration, as the text of a tree has them,
+and changes it in all parts of cuts alike. It makes no promise: :func:`tilewright.tiling.verify` says whether
+what comes out is a tree of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from tilewright.support import ScheduleError
+from tilewright.tiling.grammar import (
+    KEPT,
+    MADE,
+    Bind,
+    Body,
+    Cut,
+    Leaf,
+    Level,
+    Nest,
+    Place,
+    Seq,
+    items_of,
+    sequence,
+)
+from tilewright.tiling.walk import bodies, next_of, spine
+
+Change = Callable[[Level], Body]
+
+
+class Edit(msgspec.Struct, frozen=True, tag=True):
+    """One change of a nest. A new kind is a subclass in a file of its own."""
+
+    def of(self, nest: Nest) -> Nest:
+        """The nest with the change. Raises ScheduleError where it has nothing that could be changed so."""
+        return self._of(nest)
+
+    def _of(self, nest: Nest) -> Nest:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        fields = [getattr(self, name) for name in self.__struct_fields__]
+        return " ".join([type(self).__name__.lower(), *(str(x) for x in fields if x not in ("", None))])
+
+
+class _OfLevel(Edit, frozen=True):
+    """An edit of the level of ``stage`` whose iterations have ``size`` elements of ``axis``."""
+
+    stage: str
+    axis: str
+    size: int
+
+    def _change(self, level: Level) -> Body:
+        """What stands in the place of the level."""
+        raise NotImplementedError
+
+    def _of(self, nest: Nest) -> Nest:
+        found: list[Level] = []
+
+        def changed(level: Level) -> Body:
+            if (self.axis, self.size) not in level.axes:
+                return level
+            found.append(level)
+            return self._change(level)
+
+        made = _within(nest, self.stage, lambda body: _over(body, changed))
+        if not found:
+            raise ScheduleError(
+                f"{self}: {self.stage} has no level of {self.axis}/{self.size}",
+                hint=f"its levels are {', '.join(_levels(nest, self.stage)) or 'none'}",
+            )
+        return made
+
+    def _resized(self, level: Level, to: int) -> Level:
+        """The level with other iterations along the axis."""
+        return replace(
+            level, axes=tuple((a, to if (a, n) == (self.axis, self.size) else n) for a, n in level.axes)
+        )
+
+
+class Resize(_OfLevel, frozen=True):
+    """Give the iterations of a level another number of elements, ``to``."""
+
+    to: int
+
+    def _change(self, level: Level) -> Body:
+        return self._resized(level, self.to)
+
+
+class Split(_OfLevel, frozen=True):
+    """Put a serial level of ``by`` elements around a level."""
+
+    by: int
+
+    def _change(self, level: Level) -> Body:
+        tail = level.tail
+        if level.bind in ("vector", "unroll"):
+            return Level(((self.axis, self.by),), level, "serial", (), tail)
+        # threads stay outside
+        inner = replace(level, bind="serial", hints=())
+        return replace(self._resized(level, self.by), body=inner)
+
+
+class Merge(_OfLevel, frozen=True):
+    """Take a level away: the next one along its axis has its iterations."""
+
+    def _change(self, level: Level) -> Body:
+        left = tuple(each for each in level.axes if each != (self.axis, self.size))
+        return replace(level, axes=left) if left else level.body
+
+
+class Swap(_OfLevel, frozen=True):
+    """Exchange a level with the one right inside of it."""
+
+    def _change(self, level: Level) -> Body:
+        inner = level.body
+        if not isinstance(inner, Level):
+            raise ScheduleError(f"{self}: something stands between this level and the next one")
+        return replace(inner, body=replace(level, body=inner.body))
+
+
+class Bound(_OfLevel, frozen=True):
+    """Run the iterations of a level on something else."""
+
+    to: Bind
+
+    def _change(self, level: Level) -> Body:
+        return replace(level, bind=self.to)
+
+
+class Fuse(_OfLevel, frozen=True):
+    """Make one loop of a level and the one right inside of it."""
+
+    def _change(self, level: Level) -> Body:
+        inner = level.body
+        if not isinstance(inner, Level):
+            raise ScheduleError(f"{self}: something stands between this level and the next one")
+        return Level((*level.axes, *inner.axes), inner.body, level.bind, level.hints, level.tail)
+
+
+class Hinted(_OfLevel, frozen=True):
+    """Give a level a hint; with ``value`` ``None`` take it away."""
+
+    key: str
+    value: str | None = ""
+
+    def _change(self, level: Level) -> Body:
+        hints = dict(level.hints)
+        hints.pop(self.key, None)
+        if self.value is not None:
+            hints[self.key] = self.value
+        return replace(level, hints=tuple(hints.items()))
+
+
+class Parted(_OfLevel, frozen=True):
+    """Cut the range of a level at some elements, into parts that are the same at first."""
+
+    at: tuple[int, ...]
+
+    def _change(self, level: Level) -> Body:
+        if len(level.axes) > 1:
+            raise ScheduleError(f"{self}: the level is one loop over several axes")
+        return Cut(self.axis, self.at, (level,) * (len(self.at) + 1))
+
+
+class Joined(Edit, frozen=True):
+    """Take a cut of an axis away: the first part is for the whole range."""
+
+    stage: str
+    axis: str
+
+    def _of(self, nest: Nest) -> Nest:
+        return _within(nest, self.stage, self._without)
+
+    def _without(self, b: Body) -> Body:
+        if isinstance(b, Cut) and b.axis == self.axis:
+            return self._without(b.parts[0])
+        return _inside(b, self._without)
+
+
+class Moved(Edit, frozen=True):
+    """Make a producer in another level of the stage that it is made for; ahead of all without an axis."""
+
+    value: str
+    axis: str = ""
+    size: int = 0
+
+    def _of(self, nest: Nest) -> Nest:
+        taken: list[Place] = []
+        body = _taken(nest.body, self.value, taken)
+        if not taken:
+            raise ScheduleError(f"{self}: {self.value} is made nowhere in this nest")
+        stage = _reader_of(nest, self.value)
+        if not self.axis:
+            return _within(replace(nest, body=body), stage, lambda b: _beside(taken[0], b))
+        found: list[Level] = []
+
+        def placed(level: Level) -> Body:
+            if (self.axis, self.size) not in level.axes:
+                return level
+            found.append(level)
+            return replace(level, body=_beside(taken[0], level.body))
+
+        made = _within(replace(nest, body=body), stage, lambda b: _over(b, placed))
+        if not found:
+            raise ScheduleError(f"{self}: {stage} has no level of {self.axis}/{self.size}")
+        return made
+
+
+class Scoped(Edit, frozen=True):
+    """Keep what a place holds in another kind of storage, with another layout."""
+
+    value: str
+    scope: str
+    layout: tuple[str, ...] = ()
+
+    def _of(self, nest: Nest) -> Nest:
+        return replace(nest, body=_placed(nest.body, self))
+
+
+class Relaid(Edit, frozen=True):
+    """Lay out a constant otherwise; without expressions as the program has it."""
+
+    value: str
+    layout: tuple[str, ...] = ()
+
+    def _of(self, nest: Nest) -> Nest:
+        others = tuple(each for each in nest.layouts if each[0] != self.value)
+        return replace(nest, layouts=(*others, (self.value, self.layout)) if self.layout else others)
+
+
+class Instructed(Edit, frozen=True):
+    """Do a stage by an instruction of the target, or by none."""
+
+    stage: str
+    instruction: str = ""
+
+    def _of(self, nest: Nest) -> Nest:
+        def changed(b: Body) -> Body:
+            if isinstance(b, Leaf) and b.stage == self.stage:
+                return replace(b, instruction=self.instruction)
+            return _inside(b, changed)
+
+        return _within(nest, self.stage, changed)
+
+
+#: Iterations that are worth being written out, at most.
+MOST_EXPANDED: Final = 32
+#: Sizes that a level is split by: multiples of its own.
+MULTIPLES: Final = (2, 4, 8, 16, 64)
+
+
+def neighbours(nest: Nest, extents: dict[str, dict[str, int]]) -> Iterator[Edit]:
+    """Edits that may help, of all kinds that need no knowledge of a machine; some give no tree.
+
+    ``extents`` are those of the axes of each stage.
+    """
+    for stage, body in _stages(nest):
+        known = extents.get(stage, {})
+        left = dict(known)
+        rows = spine(body)[1]
+        for n, row in enumerate(rows):
+            at = (stage, row.axis, row.size)
+            whole = left.get(row.axis, 0)
+            if row.size > 1:
+                yield from (
+                    Resize(*at, to) for to in (row.size * 2, row.size // 2) if 1 < to < (whole or to + 1)
+                )
+                yield Merge(*at)
+            yield from (Split(*at, row.size * by) for by in MULTIPLES if row.size * by < whole)
+            yield Swap(*at)
+            count = -(-whole // row.size) if whole else 0
+            last = n == len(rows) - 1
+            binds: list[Bind] = ["serial"]
+            binds += ["unroll"] if 1 < count <= MOST_EXPANDED else []
+            binds += ["vector"] if last and count > 1 else []
+            if not row.level.bind.startswith(("block", "thread", "parallel")):
+                yield from (Bound(*at, to) for to in binds if to != row.level.bind)
+            left[row.axis] = min(row.size, whole) if whole else row.size
+        for place in [p for row in rows for p in row.places if p.how == "make"]:
+            yield from (Moved(place.value, row.axis, row.size) for row in rows if place not in row.places)
+
+
+# trees
+
+
+def _over(b: Body, change: Change) -> Body:
+    """The own levels of a block, innermost first, each changed; those of what stands in places are not."""
+    if isinstance(b, Level):
+        return change(replace(b, body=_over(b.body, change)))
+    return _inside(b, lambda x: _over(x, change))
+
+
+def _inside(b: Body, change: Callable[[Body], Body]) -> Body:
+    """A node with what the block's own loops go on with changed."""
+    if isinstance(b, Level):
+        return replace(b, body=change(b.body))
+    if isinstance(b, Cut):
+        return replace(b, parts=tuple(map(change, b.parts)))
+    if isinstance(b, Seq):
+        on = next_of(b)
+        out: list[Any] = []
+        for item in b.items:
+            if isinstance(item, Place) and item.how in KEPT and item.nest is on:
+                out.append(replace(item, nest=change(on)))
+            elif item is on:
+                out += items_of(change(on))
+            else:
+                out.append(item)
+        return sequence(*out)
+    return b
+
+
+def _within(nest: Nest, stage: str, change: Callable[[Body], Body]) -> Nest:
+    """The nest with the own body of a stage changed: of the root, or one that is made inside."""
+    if stage == nest.root:
+        return replace(nest, body=change(nest.body))
+    found: list[str] = []
+
+    def walk(b: Body) -> Body:
+        if isinstance(b, Seq):
+            items = [place(x) if isinstance(x, Place) else walk(x) for x in b.items]
+            return sequence(*items)
+        return _inside(b, walk)
+
+    def place(p: Place) -> Place:
+        if p.nest is None:
+            return p
+        if p.how in MADE and p.value == stage:
+            found.append(stage)
+            return replace(p, nest=change(p.nest))
+        return replace(p, nest=walk(p.nest))
+
+    made = replace(nest, body=walk(nest.body))
+    if not found:
+        raise ScheduleError(f"{stage} is not made in the nest of {nest.root}")
+    return made
+
+
+def _stages(nest: Nest) -> Iterator[tuple[str, Body]]:
+    """The stages of a nest, each with its own body."""
+    yield nest.root, nest.body
+    for b in bodies(nest.body):
+        if isinstance(b, Place) and b.how in MADE and b.nest is not None and not isinstance(b.nest, Leaf):
+            yield b.value, b.nest
+
+
+def _reader_of(nest: Nest, value: str) -> str:
+    """The stage in whose own levels a producer is made."""
+    for stage, body in _stages(nest):
+        top, rows = spine(body)
+        if any(p.value == value for p in (*top, *(p for row in rows for p in row.places))):
+            return stage
+    raise ScheduleError(f"{value} is made nowhere in the nest of {nest.root}")
+
+
+def _levels(nest: Nest, stage: str) -> list[str]:
+    for name, body in _stages(nest):
+        if name == stage:
+            return [f"{row.axis}/{row.size}" for row in spine(body)[1]]
+    return []
+
+
+def _beside(place: Place, b: Body) -> Body:
+    """A body with a place right before what is computed: after all other producers."""
+    items = list(items_of(b))
+    first = next((n for n, x in enumerate(items) if not isinstance(x, Place) or x.how in KEPT), 0)
+    return sequence(*items[:first], place, *items[first:])
+
+
+def _taken(b: Body, value: str, taken: list[Place]) -> Body:
+    """A tree without the places where a producer is made."""
+    if isinstance(b, Level):
+        return replace(b, body=_taken(b.body, value, taken))
+    if isinstance(b, Cut):
+        return replace(b, parts=tuple(_taken(part, value, taken) for part in b.parts))
+    if isinstance(b, Seq):
+        items: list[Any] = []
+        for item in b.items:
+            if not isinstance(item, Place):
+                items.append(_taken(item, value, taken))
+            elif item.how in MADE and item.value == value:
+                taken.append(item)
+            else:
+                nest = None if item.nest is None else _taken(item.nest, value, taken)
+                items.append(replace(item, nest=nest))
+        return sequence(*items)
+    return b
+
+
+def _placed(b: Body, edit: Scoped) -> Body:
+    """A tree with other storage in the places of a value."""
+    if isinstance(b, Level):
+        return replace(b, body=_placed(b.body, edit))
+    if isinstance(b, Cut):
+        return replace(b, parts=tuple(_placed(part, edit) for part in b.parts))
+    if isinstance(b, Seq):
+        items: list[Any] = []
+        for item in b.items:
+            if isinstance(item, Place):
+                nest = None if item.nest is None else _placed(item.nest, edit)
+                new = replace(item, nest=nest)
+                if item.value == edit.value:
+                    new = replace(new, scope=edit.scope, layout=edit.layout)
+                items.append(new)
+            else:
+                items.append(_placed(item, edit))
+        return sequence(*items)
+    return b

@@ -1,0 +1,55 @@
+"""The strategy of edits: trees around the default's, the cheaper first, led by what is measured."""
+
+from random import Random
+
+from tests.native_kernel import STATED
+from tests.unit.plan.test_unit import PROGRAMS
+from tests.unit.strategies.test_default import check_schedule
+
+from tilewright.cost import Machine
+from tilewright.strategies import STRATEGIES, History, Task, Trial, best_by_model
+from tilewright.strategies.edits import written
+from tilewright.strategies.pricing import Prices
+
+
+def task_of(name):
+    return Task(PROGRAMS[name], Machine(STATED, 2))
+
+
+def test_the_default_comes_first_then_trees_that_are_right():
+    task = task_of("min-plus")
+    search = STRATEGIES["edits"].start(task, History(), Random(0))
+    found = search.propose(4)
+    assert found[0].plan == task.default().plan and len({c.plan for c in found}) == 4
+    assert {nest.rule for c in found[1:] for nest in c.plan.nests} == {"tree"}
+    for candidate in found[1:]:
+        check_schedule(task.program, candidate.schedule(task))
+    assert search.expected_gain() == 1.0
+
+
+def test_trees_of_the_default_are_carried_out_as_the_default_is():
+    task = task_of("product")
+    plan = written(task, task.default().plan)
+    assert Prices(task).tree(plan) == Prices(task).tree(task.default().plan)
+
+
+def test_the_cheapest_by_the_price_is_taken_where_nothing_is_measured():
+    task = task_of("general")
+    prices = Prices(task)
+    best = best_by_model(STRATEGIES["edits"], task, count=8)
+    assert prices.seconds(best.plan) < prices.seconds(task.default().plan)
+
+
+def test_what_was_measured_leads():
+    task = task_of("element-wise")
+    search = STRATEGIES["edits"].start(task, History(), Random(0))
+    first = search.propose(3)
+    slow, fast = first[1], first[2]
+    search.observe([Trial(first[0], "ok", (1.0,)), Trial(slow, "ok", (9.0,)), Trial(fast, "ok", (0.1,))])
+    then = search.propose(6)
+    assert not {c.plan for c in then} & {c.plan for c in first}
+    # a history begins where another search ended
+    again = STRATEGIES["edits"].start(task, History((Trial(fast, "ok", (0.1,)),)), Random(0))
+    assert fast.plan in {c.plan for c in again.propose(4)}
+    search.end_by(0.0)
+    assert search.propose(2) == []
