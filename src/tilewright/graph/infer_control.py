@@ -49,9 +49,7 @@ class ControlFlow(Stacks):
             self._refuse(node, "its condition must be known when the model is compiled")
             self._blame(node.inputs[0])
             return
-        body = node.attributes.get("then_branch" if condition.reshape(()) else "else_branch")
-        if not isinstance(body, Subgraph) or len(body.outputs) != len(node.outputs):
-            raise node_error(node, "a branch is missing, or has other outputs than the node")
+        body = _branch_body(node, "then_branch" if condition.reshape(()) else "else_branch")
         # names of its own: another branch, and what stands around it, may use them for other values
         branch = instance(body, body.inputs, f"{next(iter(node.used_outputs), node.name)}/")
         self._enter(branch.constants)
@@ -243,12 +241,7 @@ class ControlFlow(Stacks):
 
     def _branches(self, node: Node) -> None:
         """An `If` whose condition a run knows: both branches are graphs."""
-        graphs = []
-        for name in ("then_branch", "else_branch"):
-            body = node.attributes.get(name)
-            if not isinstance(body, Subgraph) or len(body.outputs) != len(node.outputs):
-                raise node_error(node, "a branch is missing, or has other outputs than the node")
-            graphs.append(self._graph(body, {}))
+        graphs = [self._graph(_branch_body(node, name), {}) for name in ("then_branch", "else_branch")]
         types = [[g.types[g.outputs[at]] for g in graphs] for at in range(len(node.outputs))]
         self._controlled(node, Control(tuple(graphs)), types)
 
@@ -351,6 +344,14 @@ def _copies(values: Sequence[str], outputs: Sequence[str]) -> list[Node]:
     """Nodes that give values the names of a node's outputs."""
     pairs = zip(values, outputs, strict=False)
     return [Node("Identity", (inner,), (outer,), version=VERSION) for inner, outer in pairs if outer]
+
+
+def _branch_body(node: Node, name: str) -> Subgraph:
+    """A branch of an `If`."""
+    body = node.attributes.get(name)
+    if not isinstance(body, Subgraph) or len(body.outputs) != len(node.outputs):
+        raise node_error(node, "a branch is missing, or has other outputs than the node")
+    return body
 
 
 def _body(node: Node, takes: int, makes: int) -> Subgraph:

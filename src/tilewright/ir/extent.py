@@ -169,10 +169,9 @@ def as_size(x: Index) -> int:
 
 
 def most_of(value: int) -> int:
-    """The largest that a size may be. Raises OpenSizeError where it has no bound."""
+    """The largest that a size may be."""
     high = int_upper(index_of(value), {})
-    if high is None:
-        raise OpenSizeError(f"the size {value} has no bound")
+    assert high is not None  # symbols have bounds
     return high
 
 

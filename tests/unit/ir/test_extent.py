@@ -21,6 +21,7 @@ from tilewright.ir import (
     index_of,
     least,
     most,
+    most_of,
     times,
     typical,
     typical_size,
@@ -138,3 +139,7 @@ def test_typical_sizes_are_sizes():
     assert typical(4) == 4 and typical(N * M + 1) == typical(N) * typical(M) + 1
     (symbol,) = (atom for atom, _ in (N * M).index.terms)
     assert typical_sizes([symbol]) == {"n": 7, "m": 5, "m_n": 35}
+
+
+def test_the_largest_of_a_size():
+    assert (most_of(3), most_of(N * M + 1)) == (3, 55)
