@@ -32,6 +32,15 @@ class Control:
     carried: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """A node on lists that a run does: an operator, its attributes that are integers, where it is."""
+
+    op: str
+    attributes: Mapping[str, int]
+    where: str
+
+
 def read_outside(body: Subgraph) -> dict[str, None]:
     """The values that the nodes of a body, and bodies inside of it, may read of what is around it."""
     found = dict.fromkeys(body.outputs)
