@@ -155,7 +155,7 @@ class _Maker:
         assert isinstance(control, Control)
         courses = tuple(self.course(each, symbols) for each in control.graphs)
         if not control.takes:
-            return Branch(inputs[0], courses, node.inputs, node.outputs, known)
+            return Branch(inputs[0], courses, node.inputs, node.outputs, known, control.refusal)
         kinds = tuple(
             (dtype_of(graph.types[v].dtype).numpy.name, (0, *map(numbers.amount, graph.types[v].sizes[1:])))
             if v in graph.types

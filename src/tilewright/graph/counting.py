@@ -67,15 +67,17 @@ class Counting(Walk):
     def _with_equal_sizes(self, node: Node, error: RelationError) -> Node | None:
         """The node with inputs whose sizes are equal, as each run checks; None where data says neither.
 
-        What compares one size with a number is no such thing: that is known then.
+        What compares one size with a number is no such thing: that is known then, but in a branch or loop.
         """
         symbols = base_symbols(error.difference)
         single = [atom for atom, _ in error.difference.terms if isinstance(atom, Param) and not atom.factors]
         if self.counted is None or not any(name in self.counted.symbols for name in symbols):
             return None
-        if len(error.difference.terms) == len(single) == 1:
+        if len(error.difference.terms) == len(single) == 1 and not self.inner:
             return None
         for kept, other in (error.sizes, error.sizes[::-1]):
+            if not is_open(other):
+                continue
             reads = {v: self.types[v] for v in node.used_inputs if other in self.types[v].sizes}
             if not reads:
                 continue

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from tilewright.graph.choices import Choices
 from tilewright.graph.control import Counted, read_outside
 from tilewright.graph.counting import MOST_COUNTED
-from tilewright.graph.infer_control import ControlFlow
 from tilewright.graph.model import Array, Graph, ListType, Node, Subgraph, TensorType
 from tilewright.graph.parts import is_decomposed, taken_apart
 from tilewright.graph.program import context_of
@@ -47,11 +47,13 @@ def typed_graph(
     expand: Expand | None = None,
     counted: Counted | None = None,
     lists: Mapping[str, ListType] = MappingProxyType({}),
+    inner: bool = False,
 ) -> Graph:
     """Infer all types, fold constants, and return the graph, checked.
 
     Where sizes may be ``counted`` in a run, the values that say them are further outputs of the graph; those
     of some symbols are known to be expressions of others. Inputs may be ``lists`` then, too, and outputs.
+    The graph may be ``inner``, one that another runs.
 
     Every input's shape must be known. `refused` gives, by a node's origin, why a front end could not
     read it; `expand` gives the nodes that an operator without a definition is composed of.
@@ -65,6 +67,7 @@ def typed_graph(
             raise InternalError(f"the input {quoted(value)} has unknown sizes: {type_}")
     walk = _Inference(dict(inputs), dict(constants), limits or Limits(), refused or {}, expand, counted)
     walk.lists.update(lists)
+    walk.inner = inner
     walk.run(nodes)
     for value in outputs:
         if value in walk.sequences and counted is None:
@@ -97,7 +100,7 @@ def typed_graph(
     return without_dead_code(graph)
 
 
-class _Inference(ControlFlow):
+class _Inference(Choices):
     """The whole walk."""
 
     def visit(self, node: Node) -> None:
@@ -142,7 +145,7 @@ class _Inference(ControlFlow):
             self._undecided(node, error)
             return
         except UnsupportedOperatorError as error:
-            self._refuse_for(node, error)
+            self._unknown(node, error)
             return
         if decomposed is not None:
             self._enter(decomposed.constants)
@@ -161,14 +164,19 @@ class _Inference(ControlFlow):
             self._run(node, entry, context)
         except (OpenSignError, RelationError) as error:
             self._undecided(node, error)
-        except NotStaticError as error:
-            instead = self._with_sizes(node, error) if self.counted is not None else None
-            if instead is None:
-                self._refuse_for(node, error)
-            else:
-                self.visit(instead)
         except UnsupportedOperatorError as error:
-            self._refuse_for(node, error)
+            self._unknown(node, error)
+
+    def _unknown(self, node: Node, error: UnsupportedOperatorError) -> None:
+        """Take in a node that asks for what only a run knows, or refuse it."""
+        if isinstance(error, NotStaticError) and self.counted is not None:
+            if error.axes is not None and self._chosen(node, error):
+                return
+            instead = self._with_sizes(node, error)
+            if instead is not None:
+                self.visit(instead)
+                return
+        self._refuse_for(node, error)
 
     def _undecided(self, node: Node, error: OpenSignError | RelationError) -> None:
         """Take in a node whose sizes each run is to check.
@@ -212,5 +220,6 @@ class _Inference(ControlFlow):
             expand=self.expand,
             counted=self.counted,
             lists=lists,
+            inner=True,
         )
         return replace(graph, counts={**walk.counts, **graph.counts}, returned=len(body.outputs))

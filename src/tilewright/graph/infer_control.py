@@ -250,7 +250,7 @@ class ControlFlow(Lists):
     def _branches(self, node: Node) -> None:
         """An `If` whose condition a run knows: both branches are graphs."""
         graphs = [self._graph(_branch_body(node, name), {}) for name in ("then_branch", "else_branch")]
-        types = [[_kind(g, g.outputs[at]) for g in graphs] for at in range(len(node.outputs))]
+        types = [[kind_of(g, g.outputs[at]) for g in graphs] for at in range(len(node.outputs))]
         self._controlled(node, Control(tuple(graphs)), types)
 
     def _repeated(self, node: Node, body: Subgraph, carried: int) -> None:
@@ -262,7 +262,7 @@ class ControlFlow(Lists):
             graph = self._graph(body, dict(zip(names, types, strict=True)))
             again = False
             for at in range(carried):
-                made = _kind(graph, graph.outputs[1 + at])
+                made = kind_of(graph, graph.outputs[1 + at])
                 given = types[2 + at]
                 found = _carried(given, made, graph)
                 if found is None:
@@ -272,7 +272,7 @@ class ControlFlow(Lists):
                 types[2 + at] = found
             if not again:
                 break
-        first = [_kind(graph, v) for v in graph.outputs[1 : len(body.outputs)]]
+        first = [kind_of(graph, v) for v in graph.outputs[1 : len(body.outputs)]]
         rows = [TensorType(t.dtype, ("?", *t.shape)) for t in first[carried:] if isinstance(t, TensorType)]
         if len(rows) < len(first) - carried:
             self._refuse(node, "it collects lists")
@@ -390,7 +390,8 @@ class ControlFlow(Lists):
         self._repeated(made, loop, len(before))
 
 
-def _kind(graph: Graph, value: str) -> Kind:
+def kind_of(graph: Graph, value: str) -> Kind:
+    """The type of a value of a graph."""
     return graph.lists[value] if value in graph.lists else graph.types[value]
 
 

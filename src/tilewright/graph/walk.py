@@ -78,6 +78,7 @@ class Walk(ABC):
         self.sequences: dict[str, tuple[str, ...]] = {}
         self.lists: dict[str, ListType] = {}
         self.given = tuple(types)
+        self.inner = False
         self.undetermined: dict[str, None] = {}
         self.folded = 0
         self.types.update({value: type_of(array) for value, array in constants.items()})

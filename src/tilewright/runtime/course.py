@@ -40,13 +40,17 @@ class Count:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
-    """The first of two courses where a condition holds, else the second."""
+    """The first of two courses where a condition holds, else the second; or that of a number.
+
+    A number that no course has is the ``refusal``.
+    """
 
     condition: str
     courses: tuple[Course, ...]
     reads: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: Constants = field(default_factory=_none)
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +145,9 @@ def course_data(course: Course, keep: Callable[[Array], Sequence[int]]) -> dict[
             return {"op": each.op, "attributes": dict(each.attributes), "where": each.where,
                     "inputs": list(each.inputs), "outputs": list(each.outputs),
                     "constants": constants(each.constants)}  # fmt: skip
-        own: dict[str, Any] = {"condition": each.condition} if isinstance(each, Branch) else {}
+        own: dict[str, Any] = (
+            {"condition": each.condition, "refusal": each.refusal} if isinstance(each, Branch) else {}
+        )
         if isinstance(each, Loop):
             kinds = [
                 None if kind is None else [kind[0], list(map(amount_data, kind[1]))] for kind in each.kinds
@@ -183,9 +189,10 @@ def read_course(value: object, load: Callable[[int, int], Array], depth: int = 0
         courses = tuple(read_course(c, load, depth + 1) for c in entry(inner, "courses", list))
         reads, outputs = list_of(inner, "reads", text), list_of(inner, "outputs", text)
         if "condition" in inner:
-            if len(courses) != 2:
+            condition, refusal = entry(inner, "condition", str), entry(inner, "refusal", str)
+            if not courses or (len(courses) != 2 and not refusal):
                 raise MalformedError(what)
-            return Branch(entry(inner, "condition", str), courses, reads, outputs, constants(inner))
+            return Branch(condition, courses, reads, outputs, constants(inner), refusal)
         kinds = list_of(inner, "kinds", _kind)
         made = Loop(courses, list_of(inner, "inputs", text), list_of(inner, "takes", text),
                     size(inner, "carried"), reads, outputs, kinds, constants(inner))  # fmt: skip

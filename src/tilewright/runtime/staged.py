@@ -145,7 +145,10 @@ class StagedPlan:
                     continue
                 found = {**control.constants, **{v: known[v] for v in control.reads if v in known}}
                 if isinstance(control, Branch):
-                    at = 0 if _scalar(found, control.condition) else 1
+                    said = _scalar(found, control.condition)
+                    at = int(said) if control.refusal else 0 if said else 1
+                    if not 0 <= at < len(control.courses):
+                        raise InputError(control.refusal)
                     made = self._results(control.courses[at], found, numbers, runs)
                 else:
                     made = self._loop(control, found, numbers, runs, plan)
