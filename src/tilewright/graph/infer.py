@@ -172,9 +172,7 @@ class _Inference(Choices):
         if isinstance(error, NotStaticError) and self.counted is not None:
             if error.axes is not None and self._chosen(node, error):
                 return
-            instead = self._with_sizes(node, error)
-            if instead is not None:
-                self.visit(instead)
+            if self._by_numbers(node, error):
                 return
         self._refuse_for(node, error)
 

@@ -12,9 +12,10 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from tilewright.graph.control import Listing
-from tilewright.graph.counting import MOST_COUNTED, Counting
+from tilewright.graph.counting import MOST_COUNTED
 from tilewright.graph.model import Dim, ListType, Node, TensorType
 from tilewright.graph.registry import OWN
+from tilewright.graph.run_numbers import RunNumbers
 from tilewright.graph.size_values import is_sized
 from tilewright.graph.unroll import VERSION
 from tilewright.ir import Size, base_symbols
@@ -56,7 +57,7 @@ def _joined(a: ListType, b: ListType) -> ListType | None:
     return ListType(a.dtype, shape, a.many, optional)
 
 
-class Lists(Counting):
+class Lists(RunNumbers):
     """A walk that meets lists of a run."""
 
     def _kind(self, value: str) -> Kind:

@@ -143,3 +143,20 @@ def test_typical_sizes_are_sizes():
 
 def test_the_largest_of_a_size():
     assert (most_of(3), most_of(N * M + 1)) == (3, 55)
+
+
+def test_common_factors_decide_signs():
+    """n*m - n >= n, whatever n is, where m is more than 1; random sums are within their bounds."""
+    two = Size(index(Param("k", 2, 6)))
+    assert N * two - N > 0 and not N * two - N < 2 and (N * M - N) >= 0
+    with pytest.raises(OpenSizeError):
+        assert N * M - 2 * N >= 0
+    rng = random.Random(4)
+    for _ in range(200):
+        parts = [N * M, N, M, N * N, 1]
+        x = sum((rng.randint(-4, 4) * part for part in parts), 0)
+        values = [at(x, v) for v in VALUES]
+        try:
+            assert (x >= 0) == (min(values) >= 0) == (max(values) >= 0)
+        except OpenSizeError:
+            continue

@@ -207,7 +207,8 @@ def split(ctx: Context, x: Operand, sizes: Operand | None = None) -> tuple[Opera
     if given is None:
         chunk = -(-x.shape[axis] // count)
         given = tuple(most(least(chunk, x.shape[axis] - at * chunk), 0) for at in range(count))
-    fits = sum(given) == x.shape[axis] and all(n >= 0 for n in given) and len(given) == len(ctx.node.outputs)
+    fits = all(n >= 0 for n in given) and len(given) == len(ctx.node.outputs)
+    fits = fits and ctx.agree(sum(given), x.shape[axis])
     ctx.require(fits, f"{x.shape[axis]} elements do not split into {list(given)}")
     parts: list[Operand] = []
     begin = 0
@@ -232,10 +233,11 @@ def slice_(
     steps: Operand | None = None,
 ) -> Operand:
     """A part of each named axis: from start to end, exclusive, in steps that may be negative."""
+    rank = len(x.shape)
+    named = ctx.axes_from("axes", 3, AxesAsked(rank, ordered=True))
     begins, stops = ctx.ints_from("starts", 1), ctx.ints_from("ends", 2)
     ctx.require(begins is not None and stops is not None, "starts or ends are missing")
-    rank = len(x.shape)
-    named = ctx.axes_from("axes", 3, AxesAsked(rank, ordered=True)) or tuple(range(len(begins or ())))
+    named = named or tuple(range(len(begins or ())))
     strides = (ctx.static_ints(4) if ctx.has_input(4) else None) or (1,) * len(named)
     fits = len(named) == len(begins or ()) == len(stops or ()) == len(strides)
     ctx.require(fits, "starts, ends, axes and steps differ in length")
@@ -275,9 +277,9 @@ def pad(
 ) -> Operand:
     """The input with borders: constant, or the elements at the edge, mirrored or wrapped around."""
     rank = len(x.shape)
-    amounts = ctx.ints_from("pads" if ctx.has("pads") else "paddings", 1)
     asked = AxesAsked(rank, ordered=True)
     named = ctx.static_axes(3, asked) if ctx.has_input(3) else tuple(range(rank))
+    amounts = ctx.ints_from("pads" if ctx.has("pads") else "paddings", 1)
     ctx.require(amounts is not None and len(amounts) == 2 * len(named), "pads need two entries for each axis")
     before, after = [0] * rank, [0] * rank
     for at, axis in enumerate(named):
