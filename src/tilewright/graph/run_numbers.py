@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from types import MappingProxyType
 from typing import Any, Final
@@ -136,6 +136,14 @@ class _Parts:
 def _slice(parts: _Parts) -> bool:
     """Where each part begins, and how many elements it has; their places are data then."""
     data, rank = parts.inputs[0], parts.type(parts.inputs[0]).rank
+    if any(is_open(parts.type(value).elements) for value in parts.inputs[1:3]):
+        # places that are one by one cut out of others: each run checks that it is one
+        alone = [parts.resized(v, [1]) if is_open(parts.type(v).elements) else v for v in parts.inputs[1:3]]
+        if None in alone:
+            return False
+        rest = (v or "" for v in alone), parts.inputs[3:]
+        parts.walk.visit(replace(parts.node, inputs=(data, *rest[0], *rest[1])))
+        return True
     many = parts.type(parts.inputs[1]).elements
     axes = parts.known(3) if parts.given(3) else [*range(many)]
     if is_open(many) or axes is None or len(axes) != many or any(not -rank <= a < rank for a in axes):
@@ -159,7 +167,8 @@ def _slice(parts: _Parts) -> bool:
         return parts.do("Min", parts.do("Max", moved, least), high)
 
     begin, last = end(first, 0), end(stop, low)
-    if known is not None and min(known, default=1) > 0:
+    apart = _apart(parts) if known == [1] else None
+    if known is not None and min(known, default=1) > 0 and apart is None:
         ends = [
             parts.constant([parts.size(v, k, most_of(n)) for k, n in enumerate(sizes)], data=False)
             if value not in parts.walk.constants
@@ -173,13 +182,30 @@ def _slice(parts: _Parts) -> bool:
     count = parts.do("Div", parts.do("Sub", parts.do("Add", span, length), 1), length)
     count = parts.do("Max", count, 0)
     for at, (axis, n) in enumerate(zip(axes, sizes, strict=True)):
-        places = parts.places(parts.size(count, at, most_of(n)))
+        taken = parts.size(count, at, most_of(n))
+        if apart is not None:
+            # as many as there are from one to the other, which each run checks
+            parts.walk.relations.append((taken, apart, str(parts.node.location)))
+            taken = apart
+        places = parts.places(taken)
         if known is None or known[at] != 1:
             places = parts.do("Mul", places, parts.do("Gather", step, at))
         places = parts.do("Add", places, parts.do("Gather", begin, at))
         makes = parts.node.used_outputs[0] if at == many - 1 else ""
         data = parts.do("Gather", data, places, makes=makes, axis=axis)
     return True
+
+
+def _apart(parts: _Parts) -> int | None:
+    """By how much the ends of a slice are more than its starts, where the model adds that."""
+    start, stop = parts.inputs[1:3]
+    maker = next((node for node in reversed(parts.walk.nodes) if stop in node.used_outputs), None)
+    if maker is None or maker.op != "Add" or maker.domain or start not in maker.inputs:
+        return None
+    added = parts.walk.constants.get(maker.inputs[1 - maker.inputs.index(start)])
+    if added is None or is_sized(added) or added.size != 1 or added.item() <= 0:
+        return None
+    return int(added.item())
 
 
 def _reshape(parts: _Parts) -> bool:

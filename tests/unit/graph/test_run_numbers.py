@@ -151,3 +151,21 @@ def test_parts_and_depths_and_the_largest():
     (got,) = made(ints(0, 2, -1), np.float32(4))
     np.testing.assert_array_equal(got, np.where(np.eye(4)[[0, 2, 3]] == 1, 2, -1))
     assert made.compilations == 0
+
+
+def test_places_that_are_cut_out_of_others():
+    """Rows from one offset to the next, as exports of EmbeddingBag take them."""
+    nodes = [
+        node("Add", ["i", "one"], ["j"]),
+        node("Slice", ["offsets", "i", "j"], ["start"]),
+        node("Add", ["j", "one"], ["k"]),
+        node("Slice", ["offsets", "j", "k"], ["end"]),
+        node("Slice", ["x", "start", "end"], ["y"]),
+    ]
+    given = [("x", ("n", 3), FLOAT), ("offsets", ("m",), INT), ("i", (1,), INT)]
+    inputs = [onnx_models.tensor(name, shape, kind) for name, shape, kind in given]
+    source = onnx_models.model(nodes, inputs, [info("y", FLOAT, None)], {"one": ints(1)})
+    made = tilewright.compile(source, threads=1, dynamic={})
+    feeds = {"x": X.reshape(-1, 3), "offsets": ints(0, 4, 4, 20)}
+    compared(source, made, *({**feeds, "i": ints(i)} for i in range(3)))
+    assert str(made.plans[0].stages[-1].steps.graph.types["y"].shape[1]) == "3"
