@@ -249,7 +249,9 @@ CHANGES = {
     ),
     "a branch of nothing": (
         changed_course(
-            stages=stage(controls=[{"courses": [], "reads": [], "outputs": [], "condition": "c"}])
+            stages=stage(
+                controls=[{"courses": [], "reads": [], "outputs": [], "condition": "c", "refusal": ""}]
+            )
         ),
         "malformed: controls",
     ),

@@ -258,13 +258,15 @@ def test_parts_of_open_tensors():
     ("nodes", "message"),
     [
         ([node("SequenceAt", ["x", "zero"], ["y"])], "its input 0 is no sequence"),
+        ([node("SequenceLength", ["o"], ["y"])], "its input 0 is no sequence"),
         ([node("SequenceInsert", ["s", "s"], ["y"])], "its input 1 is no tensor"),
         ([node("SplitToSequence", ["s"], ["y"])], "its input 0 is no tensor"),
         ([node("ConcatFromSequence", ["s"], ["y"], axis=3)], "axis 3 is out of range for rank 2"),
     ],
 )
 def test_wrong_nodes_are_named(nodes, message):
-    inputs = [LIST("s", FLOAT, (2, 3)), onnx_models.tensor("x", (2,))]
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(FLOAT, (2,)))
+    inputs = [LIST("s", FLOAT, (2, 3)), onnx_models.tensor("x", (2,)), helper.make_value_info("o", kind)]
     source = onnx_models.model(nodes, inputs, [info("y", FLOAT, None)], {"zero": np.array(0)})
     with pytest.raises(ModelError, match=rf"'y' \({nodes[0].op_type}\): {message}"):
         tilewright.compile(source, dynamic={})
