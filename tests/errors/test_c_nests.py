@@ -152,6 +152,10 @@ def test_words_of_a_type_stand_in_any_order():
         ),
         ("void f(double x[2][]) {\n#pragma scop\n#pragma endscop\n}", "needs all of its extents"),
         ("void f(double x[2.5]) {\n#pragma scop\n#pragma endscop\n}", "must be affine in sizes"),
+        (
+            "void f(int n, double x[n]) {\n#pragma scop\ndouble t[n*n]; x[0] = t[0];\n#pragma endscop\n}",
+            "the extents of 't' must be affine in sizes",
+        ),
         ("void f(struct s x) {\n#pragma scop\n#pragma endscop\n}", "this type is not part of nests"),
         ("void f(void x[2]) {\n#pragma scop\n#pragma endscop\n}", "'x' is void"),
         ("void f(double) {\n#pragma scop\n#pragma endscop\n}", "a parameter without a name"),

@@ -18,7 +18,7 @@ from tilewright.driver.compiler import Clock, OnCpu, compiled_graph
 from tilewright.driver.explained import Explained, profile_row
 from tilewright.driver.limits import Limits
 from tilewright.driver.model import CompiledModel
-from tilewright.driver.open_plan import PlannedRange, plan_sizes
+from tilewright.driver.open_plan import PlannedRange, open_list, plan_sizes
 from tilewright.driver.open_sizes import OpenSizes, declared
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.progress import Progress, no_progress
@@ -26,7 +26,7 @@ from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Described, Library, Weights, range_manifest, save_model, single_range
 from tilewright.driver.units import Unit
 from tilewright.frontend import ReadModel, Shapes
-from tilewright.graph import UndeterminedError
+from tilewright.graph import ListType, TensorType, UndeterminedError
 from tilewright.ir import dtype_of, program_at, typical
 from tilewright.runtime import (
     KernelCall,
@@ -71,12 +71,11 @@ class DynamicModel(OpenModel, Explained):
         self._asked: tuple[str, ...] = ()
         values = sizes.values()
         inputs = [
-            OpenTensor(
-                name, dtype_of(kind.dtype).numpy, tuple(sizes.shows(dim, values) for dim in kind.shape)
-            )
-            for name, type_ in model.inputs().items()
+            open_list(name, kind, sizes)
+            if isinstance(kind, ListType)
+            else _open_tensor(name, declared(kind, name, shapes), sizes, values)
+            for name, kind in model.kinds().items()
             if name not in constants
-            for kind in [declared(type_, name, shapes)]
         ]
         self.plans = self._planned(sizes, values, progress)
         """The plans, each for a range of sizes; none where the model is compiled at each size."""
@@ -222,6 +221,11 @@ def work_at(unit: Unit, kernel: UnitKernel, call: KernelCall, values: Sequence[i
     program = program_at(kernel.program, dict(zip(names, sizes, strict=True)))
     repeat = amount_in(call.repeat, values)
     return flops(program) * repeat, moved_bytes(program, repeat, unit.partly_seen)
+
+
+def _open_tensor(name: str, kind: TensorType, sizes: OpenSizes, values: Mapping[str, int]) -> OpenTensor:
+    dims = tuple(sizes.shows(dim, values) for dim in kind.shape)
+    return OpenTensor(name, dtype_of(kind.dtype).numpy, dims)
 
 
 def _content(array: Array | None) -> tuple[object, ...]:

@@ -17,7 +17,7 @@ from tilewright.driver.open_stages import stages_of
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.size_program import SizeNumbers
 from tilewright.frontend import ReadModel, Shapes
-from tilewright.graph import MOST_COUNTED, Control, Graph, Node
+from tilewright.graph import MOST_COUNTED, Control, Graph, Listing, ListType, Node, TensorType
 from tilewright.ir import (
     OpenIndexError,
     OpenSizeError,
@@ -31,7 +31,9 @@ from tilewright.runtime import (
     Branch,
     Count,
     Course,
+    ListStep,
     Loop,
+    OpenList,
     OpenPlan,
     OpenTensor,
     Ranges,
@@ -97,7 +99,7 @@ def _planned(
     plan = StagedPlan(course, [stage.plan for stage in maker.made])
     named = zip(graph.output_names, graph.outputs[: graph.returned], strict=False)
     outputs = tuple(
-        OpenTensor(name, dtype_of((kind := graph.types[v]).dtype).numpy, tuple(map(sizes.told, kind.sizes)))
+        open_list(name, graph.lists[v], sizes) if v in graph.lists else _told(name, graph.types[v], sizes)
         for name, v in named
     )
     return PlannedRange(ranges, plan, tuple(maker.made), outputs)
@@ -141,19 +143,22 @@ class _Maker:
 
     def _control(
         self, node: Node, graph: Graph, symbols: Mapping[str, int], numbers: SizeNumbers
-    ) -> Branch | Loop:
+    ) -> Branch | Loop | ListStep:
         control = graph.controls[node.used_outputs[0]]
-        assert isinstance(control, Control)
-        courses = tuple(self.course(each, symbols) for each in control.graphs)
         given = str(node.attributes["inputs"]).split(",")
         rest = iter(node.inputs)
         inputs = [next(rest) if present == "1" else "" for present in given]
         known = {v: graph.constants[v] for v in node.inputs if v in graph.constants}
+        if isinstance(control, Listing):
+            place = control.op, control.attributes, control.where
+            return ListStep(*place, tuple(inputs), node.outputs, known)
+        assert isinstance(control, Control)
+        courses = tuple(self.course(each, symbols) for each in control.graphs)
         if not control.takes:
-            return Branch(inputs[0], courses, node.inputs, node.outputs, known)
+            return Branch(inputs[0], courses, node.inputs, node.outputs, known, control.refusal)
         kinds = tuple(
             (dtype_of(graph.types[v].dtype).numpy.name, (0, *map(numbers.amount, graph.types[v].sizes[1:])))
-            if v
+            if v in graph.types
             else None
             for v in node.outputs
         )
@@ -182,6 +187,17 @@ class _Maker:
         plan = assemble_open(steps, compiler.pool, numbers, relations, checks=compiler.checks)
         self.made.append(PlannedStage(plan, steps, made))
         return len(self.made) - 1
+
+
+def _told(name: str, kind: TensorType, sizes: OpenSizes) -> OpenTensor:
+    return OpenTensor(name, dtype_of(kind.dtype).numpy, tuple(map(sizes.told, kind.sizes)))
+
+
+def open_list(name: str, kind: ListType, sizes: OpenSizes) -> OpenList:
+    """A list of a run as inputs and outputs tell it."""
+    dims = [sizes.told(n) if isinstance(n, Size) else n for n in kind.shape or ()]
+    dtype = dtype_of(kind.dtype or "f32").numpy
+    return OpenList(name, dtype, tuple(dims), kind.many, kind.optional, kind.shape is None)
 
 
 def _said(graph: Graph, sizes: OpenSizes, symbol: str) -> tuple[int, int]:

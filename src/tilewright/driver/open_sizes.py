@@ -15,7 +15,6 @@ from tilewright.ir import (
     Index,
     MinMax,
     Mod,
-    OpenSizeError,
     Param,
     Size,
     as_size,
@@ -33,7 +32,7 @@ from tilewright.ir import (
     times,
 )
 from tilewright.runtime import AffineDim, SizeRange
-from tilewright.support import InputError, known_names, quoted, whole_number
+from tilewright.support import InputError, InternalError, known_names, quoted, whole_number
 
 GivenSizes: TypeAlias = Mapping[str, tuple[int, int] | tuple[int, int, int] | str]
 """What a caller says of each open size: its least and largest value, its steps; or an expression."""
@@ -342,7 +341,7 @@ def _evaluated(tree: ast.expr, known: dict[str, int]) -> int:
         case ast.Call(ast.Name(function), args):
             return _FUNCTIONS[function](*(_evaluated(arg, known) for arg in args))
         case _:
-            raise OpenSizeError("no expression of sizes")
+            raise InternalError(f"no expression of sizes: {ast.dump(tree)}")
 
 
 def _with(x: Index, symbol: str, value: Index) -> Index:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.graph import Array, Graph, Node, TensorType
+from tilewright.graph import Array, Graph, ListType, Node, TensorType
 from tilewright.ir import Size, base_symbols
 
 
@@ -28,9 +28,11 @@ def stages_of(graph: Graph) -> list[Stage]:
 
     The graph's outputs are its model's, then the values that say sizes.
     """
-    if not graph.counts and not graph.controls:
+    if not graph.counts and not graph.controls and not graph.lists:
         return [Stage(graph, {})]
     level = dict.fromkeys((*graph.inputs, *graph.constants), 0)
+    # what follows a plan may read what others behind it have made
+    behind: dict[str, int] = {}
     reads: dict[str, int] = {}
     planned: set[str] = set()
 
@@ -44,10 +46,12 @@ def stages_of(graph: Graph) -> list[Stage]:
 
     numbered: list[tuple[int, Node]] = []
     for node in graph.nodes:
-        at = max((level[value] for value in node.used_inputs), default=0)
+        known = {**level, **behind} if _is_control(node, graph) else level
+        at = max((known[value] for value in node.used_inputs), default=0)
         at = max(at, reached(_symbols(node, graph)))
         numbered.append((at, node))
         level.update(dict.fromkeys(node.used_outputs, at + _is_control(node, graph)))
+        behind.update(dict.fromkeys(node.used_outputs, at) if _is_control(node, graph) else {})
         planned.update(() if _is_control(node, graph) else node.used_outputs)
     reached(graph.counts)
     last = max([*(at for at, _ in numbered), *reads.values()], default=0)
@@ -91,7 +95,7 @@ def _symbols(node: Node, graph: Graph) -> set[str]:
     """The symbols of all sizes that a node depends on."""
     sizes: list[object] = []
     for value in (*node.used_inputs, *(() if _is_control(node, graph) else node.used_outputs)):
-        sizes += _dims(graph.types[value])
+        sizes += _dims(graph.lists[value] if value in graph.lists else graph.types[value])
         sizes += _elements(graph.constants.get(value))
     for attribute in node.attributes.values():
         sizes += _elements(attribute) if isinstance(attribute, np.ndarray) else []
@@ -99,8 +103,8 @@ def _symbols(node: Node, graph: Graph) -> set[str]:
     return {name for size in sizes if isinstance(size, Size) for name in base_symbols(size.index)}
 
 
-def _dims(type_: TensorType) -> list[object]:
-    return list(type_.shape)
+def _dims(type_: TensorType | ListType) -> list[object]:
+    return list(type_.shape or ())
 
 
 def _elements(array: Array | None) -> list[object]:

@@ -5,14 +5,24 @@ Read `model.py` first, then `registry.py` and one file of `ops/`.
 
 from tilewright.graph import decompositions, ops
 from tilewright.graph.chains import contraction_runs, join_groups
-from tilewright.graph.control import Control, Counted
+from tilewright.graph.control import Control, Counted, Listing
 from tilewright.graph.counting import MOST_COUNTED
 from tilewright.graph.evaluate import evaluate_graph
 from tilewright.graph.fusion import FusionOptions, fuse
 from tilewright.graph.groups import Group, Partition
 from tilewright.graph.infer import typed_graph
 from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory, plan_slots
-from tilewright.graph.model import Array, Attribute, Dim, Graph, Node, Subgraph, TensorType, type_of
+from tilewright.graph.model import (
+    Array,
+    Attribute,
+    Dim,
+    Graph,
+    ListType,
+    Node,
+    Subgraph,
+    TensorType,
+    type_of,
+)
 from tilewright.graph.ops.common import NARROW_INTEGERS
 from tilewright.graph.parts import decomposed_operators
 from tilewright.graph.passes import (
@@ -70,6 +80,8 @@ __all__ = [
     "Graph",
     "Kind",
     "Limits",
+    "ListType",
+    "Listing",
     "MICROSOFT",
     "ML",
     "MemoryPlan",

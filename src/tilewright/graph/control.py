@@ -23,6 +23,8 @@ class Counted:
 class Control:
     """A node that runs graphs: an `If` the first or the second, a `Loop` one while it goes on.
 
+    An `If` may also say a number: of one of several graphs, or of none, which is the ``refusal``.
+
     The graph of a loop is given the number of the step, whether it goes on, and what is ``carried``, under
     its own names, ``takes``; it makes whether to go on, what is carried, then what is collected.
     """
@@ -30,6 +32,16 @@ class Control:
     graphs: tuple[Graph, ...]
     takes: tuple[str, ...] = ()
     carried: int = 0
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """A node on lists that a run does: an operator, its attributes that are integers, where it is."""
+
+    op: str
+    attributes: Mapping[str, int]
+    where: str
 
 
 def read_outside(body: Subgraph) -> dict[str, None]:

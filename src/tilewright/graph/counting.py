@@ -32,6 +32,10 @@ from tilewright.ir import (
 MOST_COUNTED: Final = 1 << 31
 
 
+#: How what data says is called, as sizes, behind the name of the value.
+SAID: Final = "/said"
+
+
 class Counting(Walk):
     """A walk that meets sizes that data says."""
 
@@ -57,25 +61,35 @@ class Counting(Walk):
             return replace(node, inputs=tuple(alone if v == error.value else v for v in node.inputs))
         if type_.elements > MAX_RANK:
             return None
-        name = f"{error.value}/said"
+        name = f"{error.value}{SAID}"
         if name not in self.constants:
-            sizes = [self._count(error.value, at, MOST_COUNTED) for at in range(type_.elements)]
+            most = MOST_COUNTED
+            if node.op == "TopK" and not is_open(known := self._sorted(node)):
+                most = known
+            sizes = [self._count(error.value, at, most) for at in range(type_.elements)]
             self.constants[name] = array_of_sizes(sizes).reshape(type_.sizes)
             self.types[name] = type_
         return replace(node, inputs=tuple(name if v == error.value else v for v in node.inputs))
 
+    def _sorted(self, node: Node) -> int:
+        """The elements of the axis that a selection takes the largest of."""
+        shape, axis = self.types[node.inputs[0]].sizes, node.attributes.get("axis", -1)
+        return shape[axis] if isinstance(axis, int) and -len(shape) <= axis < len(shape) else MOST_COUNTED
+
     def _with_equal_sizes(self, node: Node, error: RelationError) -> Node | None:
         """The node with inputs whose sizes are equal, as each run checks; None where data says neither.
 
-        What compares one size with a number is no such thing: that is known then.
+        What compares one size with a number is no such thing: that is known then, but in a branch or loop.
         """
         symbols = base_symbols(error.difference)
         single = [atom for atom, _ in error.difference.terms if isinstance(atom, Param) and not atom.factors]
         if self.counted is None or not any(name in self.counted.symbols for name in symbols):
             return None
-        if len(error.difference.terms) == len(single) == 1:
+        if len(error.difference.terms) == len(single) == 1 and not self.inner:
             return None
         for kept, other in (error.sizes, error.sizes[::-1]):
+            if len(error.difference.terms) == len(single) == 1 and not is_open(other):
+                continue
             reads = {v: self.types[v] for v in node.used_inputs if other in self.types[v].sizes}
             if not reads:
                 continue

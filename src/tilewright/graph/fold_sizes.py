@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.graph.model import Array, Node, TensorType
 from tilewright.graph.program import nodes_program
-from tilewright.graph.registry import OWN, Context, Kind, Operator
+from tilewright.graph.registry import OWN, AxesAsked, Context, Kind, Operator
 from tilewright.graph.size_values import is_sized, without_sizes
 from tilewright.ir import OpenSizeError, Size, dtype_of, index_of, int_lower, int_upper, least, most
 
@@ -164,7 +164,7 @@ def _computed(ctx: Context) -> Array | None:
                 made = _each(pair, made, other)
             return made
         if op in _SUMS and ctx.values[0] is not None:
-            axes = ctx.ints_from("axes", 1) if ctx.has("axes") or ctx.has_input(1) else None
+            axes = ctx.axes_from("axes", 1, AxesAsked(values[0].ndim))
             every = axes or tuple(range(values[0].ndim))
             if not axes and ctx.flag("noop_with_empty_axes", False):
                 return values[0]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
+from tilewright.graph.choices import Choices
 from tilewright.graph.control import Counted, read_outside
 from tilewright.graph.counting import MOST_COUNTED
-from tilewright.graph.infer_control import ControlFlow
-from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType
+from tilewright.graph.model import Array, Graph, ListType, Node, Subgraph, TensorType
 from tilewright.graph.parts import is_decomposed, taken_apart
 from tilewright.graph.program import context_of
 from tilewright.graph.registry import (
@@ -45,11 +46,14 @@ def typed_graph(
     refused: Mapping[str, str] | None = None,
     expand: Expand | None = None,
     counted: Counted | None = None,
+    lists: Mapping[str, ListType] = MappingProxyType({}),
+    inner: bool = False,
 ) -> Graph:
     """Infer all types, fold constants, and return the graph, checked.
 
     Where sizes may be ``counted`` in a run, the values that say them are further outputs of the graph; those
-    of some symbols are known to be expressions of others.
+    of some symbols are known to be expressions of others. Inputs may be ``lists`` then, too, and outputs.
+    The graph may be ``inner``, one that another runs.
 
     Every input's shape must be known. `refused` gives, by a node's origin, why a front end could not
     read it; `expand` gives the nodes that an operator without a definition is composed of.
@@ -62,10 +66,16 @@ def typed_graph(
         if not type_.is_static:
             raise InternalError(f"the input {quoted(value)} has unknown sizes: {type_}")
     walk = _Inference(dict(inputs), dict(constants), limits or Limits(), refused or {}, expand, counted)
+    walk.lists.update(lists)
+    walk.inner = inner
     walk.run(nodes)
     for value in outputs:
-        if value in walk.sequences or value in walk.stacks:
-            raise UnsupportedOperatorError(f"the model's output {quoted(value)} is a sequence of tensors")
+        if value in walk.sequences and counted is None:
+            raise UnsupportedOperatorError(
+                f"the model's output {quoted(value)} is a sequence of tensors",
+                hint="models with open sizes give lists: dynamic={}",
+            )
+        walk.as_list(value)
     for value in outputs:
         if is_sized(walk.constants.get(value)):
             walk.give(value)
@@ -74,11 +84,12 @@ def typed_graph(
     if walk.refused:
         raise UnsupportedOperatorError.of(walk.refused)
     graph = Graph(
-        inputs=tuple(inputs),
+        inputs=(*inputs, *lists),
         outputs=(*outputs, *dict.fromkeys(value for value, *_ in walk.counts.values())),
         nodes=tuple(walk.nodes),
         constants=walk.constants,
         types=walk.types,
+        lists=walk.lists,
         name=name,
         counts=walk.counts,
         returned=len(outputs),
@@ -89,7 +100,7 @@ def typed_graph(
     return without_dead_code(graph)
 
 
-class _Inference(ControlFlow):
+class _Inference(Choices):
     """The whole walk."""
 
     def visit(self, node: Node) -> None:
@@ -107,9 +118,7 @@ class _Inference(ControlFlow):
                 self._refuse(node, unsupported(node.op))
             self.blocked.update(node.used_outputs)
             return
-        if self._on_stack(node):
-            return
-        if on_sequences(node, self.sequences):
+        if on_sequences(node, {*self.sequences, *self.lists}):
             self._sequence(node)
             return
         carries = {"If": self._branch, "Loop": self._loop, "SequenceMap": self._map}
@@ -118,7 +127,7 @@ class _Inference(ControlFlow):
             control(node)
             return
         strange = next(
-            (value for value in node.used_inputs if value in self.sequences or value in self.stacks), None
+            (value for value in node.used_inputs if value in self.sequences or value in self.lists), None
         )
         if strange is not None:
             self._refuse(node, f"its input {quoted(strange)} is a sequence of tensors")
@@ -136,7 +145,7 @@ class _Inference(ControlFlow):
             self._undecided(node, error)
             return
         except UnsupportedOperatorError as error:
-            self._refuse_for(node, error)
+            self._unknown(node, error)
             return
         if decomposed is not None:
             self._enter(decomposed.constants)
@@ -155,14 +164,17 @@ class _Inference(ControlFlow):
             self._run(node, entry, context)
         except (OpenSignError, RelationError) as error:
             self._undecided(node, error)
-        except NotStaticError as error:
-            instead = self._with_sizes(node, error) if self.counted is not None else None
-            if instead is None:
-                self._refuse_for(node, error)
-            else:
-                self.visit(instead)
         except UnsupportedOperatorError as error:
-            self._refuse_for(node, error)
+            self._unknown(node, error)
+
+    def _unknown(self, node: Node, error: UnsupportedOperatorError) -> None:
+        """Take in a node that asks for what only a run knows, or refuse it."""
+        if isinstance(error, NotStaticError) and self.counted is not None:
+            if error.axes is not None and self._chosen(node, error):
+                return
+            if self._by_numbers(node, error):
+                return
+        self._refuse_for(node, error)
 
     def _undecided(self, node: Node, error: OpenSignError | RelationError) -> None:
         """Take in a node whose sizes each run is to check.
@@ -177,14 +189,20 @@ class _Inference(ControlFlow):
             error.where = node.location
         raise error
 
-    def _graph(self, body: Subgraph, inputs: Mapping[str, TensorType]) -> Graph:
+    def _graph(self, body: Subgraph, inputs: Mapping[str, TensorType | ListType]) -> Graph:
         """A body as a graph: what it reads around it is given to it."""
         outside = [value for value in read_outside(body) if value in self.types]
         given = {value: self.types[value] for value in outside if value not in self.constants}
         known = {value: self.constants[value] for value in outside if value in self.constants}
         walk = _Inference({}, {}, self.limits, self.unreadable, self.expand, self.counted)
         taken_ = {}
+        lists = {
+            value: self.lists[value] for value in map(self.as_list, read_outside(body)) if value in self.lists
+        }
         for value, type_ in {**inputs, **given}.items():
+            if isinstance(type_, ListType):
+                lists[value] = type_
+                continue
             shape = [
                 walk._count(value, at, MOST_COUNTED, axis=True) if isinstance(n, str) else n
                 for at, n in enumerate(type_.shape)
@@ -199,5 +217,7 @@ class _Inference(ControlFlow):
             refused=self.unreadable,
             expand=self.expand,
             counted=self.counted,
+            lists=lists,
+            inner=True,
         )
         return replace(graph, counts={**walk.counts, **graph.counts}, returned=len(body.outputs))

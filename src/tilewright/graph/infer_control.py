@@ -9,31 +9,39 @@ import numpy as np
 
 from tilewright.graph.control import Control, unlike
 from tilewright.graph.counting import MOST_COUNTED
-from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType
+from tilewright.graph.lists import Kind, Lists, in_common
+from tilewright.graph.model import Array, Graph, ListType, Node, Subgraph, TensorType
 from tilewright.graph.program import blaming, context_of
 from tilewright.graph.registry import (
     OWN,
 )
 from tilewright.graph.sequences import resolve
 from tilewright.graph.size_values import array_of_sizes, is_sized
-from tilewright.graph.stacks import Stacks
 from tilewright.graph.unroll import MAX_NODES, MAX_STEPS, VERSION, instance, stacked, taken
 from tilewright.graph.walk import node_error, without_elements
 from tilewright.ir import RelationError, is_open
 from tilewright.support import UnsupportedOperatorError, quoted
 
 
-class ControlFlow(Stacks):
+class ControlFlow(Lists):
     """A walk that meets branches and loops."""
 
     def _sequence(self, node: Node) -> None:
-        """Resolve a node on sequences."""
+        """Resolve a node on sequences, or leave it to runs where these know more."""
+        if not self.lists.keys().isdisjoint(node.used_inputs) and not any(
+            value in self.sequences for value in node.used_inputs
+        ):
+            self._list(node)
+            return
         context = context_of(node, self.types, self.constants, self.limits.tensor_bytes)
         try:
             with blaming(node):
                 made = resolve(context, self.sequences)
         except UnsupportedOperatorError as error:
-            self._refuse_for(node, error)
+            if self.counted is None:
+                self._refuse_for(node, error)
+            else:
+                self._list(node)
             return
         self.sequences.update(made.sequences)
         self._enter(made.constants)
@@ -49,9 +57,7 @@ class ControlFlow(Stacks):
             self._refuse(node, "its condition must be known when the model is compiled")
             self._blame(node.inputs[0])
             return
-        body = node.attributes.get("then_branch" if condition.reshape(()) else "else_branch")
-        if not isinstance(body, Subgraph) or len(body.outputs) != len(node.outputs):
-            raise node_error(node, "a branch is missing, or has other outputs than the node")
+        body = _branch_body(node, "then_branch" if condition.reshape(()) else "else_branch")
         # names of its own: another branch, and what stands around it, may use them for other values
         branch = instance(body, body.inputs, f"{next(iter(node.used_outputs), node.name)}/")
         self._enter(branch.constants)
@@ -243,56 +249,57 @@ class ControlFlow(Stacks):
 
     def _branches(self, node: Node) -> None:
         """An `If` whose condition a run knows: both branches are graphs."""
-        graphs = []
-        for name in ("then_branch", "else_branch"):
-            body = node.attributes.get(name)
-            if not isinstance(body, Subgraph) or len(body.outputs) != len(node.outputs):
-                raise node_error(node, "a branch is missing, or has other outputs than the node")
-            graphs.append(self._graph(body, {}))
-        types = [[g.types[g.outputs[at]] for g in graphs] for at in range(len(node.outputs))]
+        graphs = [self._graph(_branch_body(node, name), {}) for name in ("then_branch", "else_branch")]
+        types = [[kind_of(g, g.outputs[at]) for g in graphs] for at in range(len(node.outputs))]
         self._controlled(node, Control(tuple(graphs)), types)
 
     def _repeated(self, node: Node, body: Subgraph, carried: int) -> None:
         """A `Loop` whose steps a run knows: its body is a graph, for carried values of any size they take."""
-        if self._collecting(node, body):
-            return
         names = body.inputs
-        types = [TensorType("i64", ()), TensorType("bool", ()), *(self.types[v] for v in node.inputs[2:])]
+        state = [self._kind(self.as_list(value)) for value in node.inputs[2:]]
+        types: list[Kind] = [TensorType("i64", ()), TensorType("bool", ()), *state]
         while True:
             graph = self._graph(body, dict(zip(names, types, strict=True)))
             again = False
             for at in range(carried):
-                made = graph.types[graph.outputs[1 + at]]
+                made = kind_of(graph, graph.outputs[1 + at])
                 given = types[2 + at]
-                # sizes that are any already fit whatever is made
-                fits = zip(given.shape, made.shape, strict=False)
-                known = tuple(m if isinstance(n, str) else n for n, m in fits)
-                inner = frozenset(graph.counts) if "?" not in given.shape else frozenset()
-                apart = unlike([TensorType(given.dtype, known), made], inner)
-                if given.rank != made.rank or apart is None:
+                found = _carried(given, made, graph)
+                if found is None:
                     self._refuse(node, f"what it carries from {names[2 + at]!r} changes its kind: {made}")
                     return
-                if any(apart):
-                    again = True
-                    sizes = zip(given.shape, apart, strict=True)
-                    shape = tuple("?" if moves else n for n, moves in sizes)
-                    types[2 + at] = TensorType(made.dtype, shape)
+                again |= found != given
+                types[2 + at] = found
             if not again:
                 break
-        first = [graph.types[v] for v in graph.outputs[1 : len(body.outputs)]]
-        rows = [TensorType(t.dtype, ("?", *t.shape)) for t in first[carried:]]
-        kinds = [[types[2 + at], t] for at, t in enumerate(first[:carried])] + [[t] for t in rows]
+        first = [kind_of(graph, v) for v in graph.outputs[1 : len(body.outputs)]]
+        rows = [TensorType(t.dtype, ("?", *t.shape)) for t in first[carried:] if isinstance(t, TensorType)]
+        if len(rows) < len(first) - carried:
+            self._refuse(node, "it collects lists")
+            return
+        kinds: list[list[Kind]] = [[types[2 + at], t] for at, t in enumerate(first[:carried])]
+        kinds += [[t] for t in rows]
         self._controlled(node, Control((graph,), names, carried), kinds[: len(node.outputs)])
 
     @abstractmethod
-    def _graph(self, body: Subgraph, inputs: Mapping[str, TensorType]) -> Graph:
+    def _graph(self, body: Subgraph, inputs: Mapping[str, Kind]) -> Graph:
         """A body as a graph: what it reads around it is given to it."""
 
-    def _controlled(self, node: Node, control: Control, types: Sequence[Sequence[TensorType]]) -> None:
+    def _controlled(self, node: Node, control: Control, types: Sequence[Sequence[Kind]]) -> None:
         """Note a node that runs graphs: its outputs have sizes that only a run knows where theirs differ."""
         inner = frozenset(symbol for graph in control.graphs for symbol in graph.counts)
         outside = [value for graph in control.graphs for value in graph.inputs if value not in control.takes]
-        for output, kinds in zip(node.outputs, types, strict=True):
+        for output, every in zip(node.outputs, types, strict=True):
+            kinds = [kind for kind in every if isinstance(kind, TensorType)]
+            if len(kinds) < len(every):
+                joined = in_common(every, inner)
+                if joined is None:
+                    self._refuse(
+                        node, f"its output {quoted(output)} is of another kind where it runs otherwise"
+                    )
+                    return
+                self.lists[output] = joined
+                continue
             apart = unlike([t if t.is_static else _zeros(t) for t in kinds], inner)
             if apart is None:
                 self._refuse(node, f"its output {quoted(output)} is of another kind where it runs otherwise")
@@ -306,7 +313,9 @@ class ControlFlow(Stacks):
         for value in (*(v for v in node.inputs if v), *outside):
             if is_sized(self.constants.get(value)):
                 self.give(value)
-        inputs = tuple(dict.fromkeys((*(v for v in node.inputs if v), *outside)))
+        # two of the node's own inputs may be one value, which its steps change apart
+        own = tuple(v for v in node.inputs if v)
+        inputs = (*own, *dict.fromkeys(v for v in outside if v not in own))
         self.controls[node.used_outputs[0]] = control
         # `loops` keeps the places of inputs that are absent
         loops = {"inputs": ",".join(str(int(bool(v))) for v in node.inputs)}
@@ -316,8 +325,11 @@ class ControlFlow(Stacks):
     def _map(self, node: Node) -> None:
         """Write a `SequenceMap` out: its body for each element, other sequences taken element by element."""
         body = _body(node, len(node.inputs), len(node.outputs))
-        if not node.inputs or node.inputs[0] not in self.sequences:
+        if not node.inputs or node.inputs[0] not in {**self.sequences, **self.lists}:
             raise node_error(node, "its input 0 is no sequence")
+        if any(value in self.lists for value in node.inputs):
+            self._map_of_run(node, body)
+            return
         count = len(self.sequences[node.inputs[0]])
         columns: list[tuple[str, ...]] = []
         for at, value in enumerate(node.inputs):
@@ -336,6 +348,67 @@ class ControlFlow(Stacks):
             if output:
                 self.sequences[output] = tuple(made[k] for made in series)
 
+    def _map_of_run(self, node: Node, body: Subgraph) -> None:
+        """A `SequenceMap` over lists of a run: a `Loop` that takes an element of each, and adds to others."""
+        prefix = f"{node.used_outputs[0]}/map/"
+        steps, at, go, on = (f"{prefix}{name}" for name in ("steps", "at", "go", "on"))
+        listed = [v in self.sequences or v in self.lists for v in node.inputs]
+        own = tuple(
+            f"{prefix}in{k}" if many else v
+            for k, (v, many) in enumerate(zip(node.inputs, listed, strict=True))
+        )
+        step = instance(body, own, f"{prefix}body/")
+        before, after = (
+            [f"{prefix}{name}{k}" for k in range(len(node.outputs))] for name in ("before", "after")
+        )
+
+        def do(op: str, inputs: Sequence[str], output: str) -> Node:
+            return Node(op, tuple(inputs), (output,), {}, node.name, version=VERSION, origin=node.origin)
+
+        nodes = [
+            do("SequenceAt", (v, at), name)
+            for v, name, many in zip(node.inputs, own, listed, strict=True)
+            if many
+        ]
+        nodes += step.nodes
+        nodes += [
+            do("SequenceInsert", each[:2], each[2]) for each in zip(before, step.outputs, after, strict=True)
+        ]
+        loop = Subgraph((at, go, *before), (on, *after), (*nodes, do("Identity", (go,), on)), step.constants)
+        self._list(do("SequenceLength", node.inputs[:1], steps))
+        none = f"{prefix}none"
+        self.sequences[none] = ()
+        made = Node(
+            "Loop",
+            (steps, "", *[none] * len(before)),
+            node.outputs,
+            {"body": loop},
+            node.name,
+            version=VERSION,
+            origin=node.origin,
+        )
+        self._repeated(made, loop, len(before))
+
+
+def kind_of(graph: Graph, value: str) -> Kind:
+    """The type of a value of a graph."""
+    return graph.lists[value] if value in graph.lists else graph.types[value]
+
+
+def _carried(given: Kind, made: Kind, graph: Graph) -> Kind | None:
+    """What a loop carries that is given something first, and then what its steps make; None for unlike."""
+    if isinstance(given, ListType) or isinstance(made, ListType):
+        return in_common([given, made], graph.counts)
+    # sizes that are any already fit whatever is made
+    fits = zip(given.shape, made.shape, strict=False)
+    known = tuple(m if isinstance(n, str) else n for n, m in fits)
+    inner = frozenset(graph.counts) if "?" not in given.shape else frozenset()
+    apart = unlike([TensorType(given.dtype, known), made], inner)
+    if given.rank != made.rank or apart is None:
+        return None
+    shape = tuple("?" if moves else n for n, moves in zip(given.shape, apart, strict=True))
+    return TensorType(made.dtype, shape)
+
 
 def _is_of_run(array: Array | None) -> bool:
     """Whether only a run knows what a value holds."""
@@ -351,6 +424,14 @@ def _copies(values: Sequence[str], outputs: Sequence[str]) -> list[Node]:
     """Nodes that give values the names of a node's outputs."""
     pairs = zip(values, outputs, strict=False)
     return [Node("Identity", (inner,), (outer,), version=VERSION) for inner, outer in pairs if outer]
+
+
+def _branch_body(node: Node, name: str) -> Subgraph:
+    """A branch of an `If`."""
+    body = node.attributes.get(name)
+    if not isinstance(body, Subgraph) or len(body.outputs) != len(node.outputs):
+        raise node_error(node, "a branch is missing, or has other outputs than the node")
+    return body
 
 
 def _body(node: Node, takes: int, makes: int) -> Subgraph:

@@ -85,6 +85,19 @@ class TensorType:
 
 
 @dataclass(frozen=True, slots=True)
+class ListType:
+    """A list of tensors that only a run knows, or unless ``many`` one tensor; ``optional``: or nothing.
+
+    The sizes of elements may be any ("?"), their rank too (the shape is ``None``); "" is the type of none.
+    """
+
+    dtype: str
+    shape: tuple[Dim, ...] | None
+    many: bool = True
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Repeat:
     """An operator applied `count` times in a row: a loop over time.
 
@@ -182,7 +195,9 @@ class Graph:
     """Symbols of sizes that data decides: the value that says each, and whether by the number of elements
     along an axis or by an element, which is numbered."""
     controls: Mapping[str, object] = field(default_factory=dict)
-    """What nodes do that run graphs (``control.py``), by their first outputs."""
+    """What nodes do that run graphs, or work on lists (``control.py``), by their first outputs."""
+    lists: Mapping[str, ListType] = field(default_factory=dict)
+    """The types of values that are lists of a run, or may be absent."""
     narrow: Mapping[str, str] = field(default_factory=dict)
     """Inputs and outputs, by the model's names, of integers of 4 or 2 bits, and which these are."""
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -257,7 +272,7 @@ class Graph:
             if value not in made:
                 raise ModelError(f"nothing makes the model's output {quoted(value)}")
         for value in made:
-            if value not in self.types:
+            if value not in self.types and value not in self.lists:
                 raise InternalError(f"the value {quoted(value)} has no type")
 
     def __str__(self) -> str:

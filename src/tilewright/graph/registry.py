@@ -41,12 +41,24 @@ from tilewright.support import (
 DEFAULT_MAX_BYTES: Final = 1 << 33
 
 
+@dataclass(frozen=True, slots=True)
+class AxesAsked:
+    """Axes that an input names: of how many, to which those named are added if they are ``made``.
+
+    Whether their order matters.
+    """
+
+    rank: int
+    ordered: bool = False
+    made: bool = False
+
+
 class NotStaticError(UnsupportedOperatorError):
     """A node needs the elements of `value` when the model is compiled, and they are not known."""
 
-    def __init__(self, at: int, value: str) -> None:
+    def __init__(self, at: int, value: str, axes: AxesAsked | None = None) -> None:
         super().__init__(f"its input {at} ({quoted(value)}) must be known when the model is compiled")
-        self.value = value
+        self.value, self.axes = value, axes
 
 
 class UndeterminedError(UnsupportedOperatorError):
@@ -258,9 +270,24 @@ class Context:
     def static(self, at: int) -> Array:
         """The elements of an input that must be known when compiling. Refuses the node where they are not."""
         value = self.values[at] if at < len(self.values) else None
+        if value is None and self.has_input(at) and self.type(at).elements == 0:
+            value = np.zeros(self.type(at).sizes, dtype_of(self.type(at).dtype).numpy)
         if value is None:
             raise NotStaticError(at, self.node.inputs[at] if at < len(self.node.inputs) else "")
         return value
+
+    def static_axes(self, at: int, asked: AxesAsked) -> tuple[int, ...]:
+        """A static input as axes; where a run names them, there may be a graph for each that they may be."""
+        try:
+            return self.static_ints(at)
+        except NotStaticError as error:
+            raise NotStaticError(at, error.value, asked) from None
+
+    def axes_from(self, name: str, at: int, asked: AxesAsked) -> tuple[int, ...] | None:
+        """Axes that are an attribute in older operator sets, an input in newer ones; None if absent."""
+        if self.has(name):
+            return self.integers(name)
+        return self.static_axes(at, asked) if self.has_input(at) else None
 
     def static_int(self, at: int) -> int:
         """A static input of one element as an integer."""

@@ -9,7 +9,7 @@ Optional values are the same: something that is there is itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -37,8 +37,8 @@ class Resolved:
 Sequences = Mapping[str, tuple[str, ...]]
 
 
-def on_sequences(node: Node, sequences: Sequences) -> bool:
-    """Whether a node is one that is resolved here."""
+def on_sequences(node: Node, sequences: Collection[str]) -> bool:
+    """Whether a node is one on sequences, of which the names are given."""
     return not node.domain and (
         (node.op in _RESOLVERS and node.op != "Identity")
         or (node.op == "Identity" and bool(node.inputs) and node.inputs[0] in sequences)

@@ -11,9 +11,9 @@ from typing import TypeAlias
 import numpy as np
 
 from tilewright.graph.alike import Key, node_key
-from tilewright.graph.control import Control, Counted
+from tilewright.graph.control import Control, Counted, Listing
 from tilewright.graph.fold_sizes import folded, run_time_node, sizes_node
-from tilewright.graph.model import Array, Node, TensorType, type_of
+from tilewright.graph.model import Array, ListType, Node, TensorType, type_of
 from tilewright.graph.operand import literal, placeholder
 from tilewright.graph.program import apply, context_of, evaluate_static, nodes_program
 from tilewright.graph.registry import (
@@ -65,7 +65,7 @@ class Walk(ABC):
         self.expand = expand
         self.counted = counted
         self.counts: dict[str, tuple[str, int, bool]] = {}
-        self.controls: dict[str, Control] = {}
+        self.controls: dict[str, Control | Listing] = {}
         self.relations: list[tuple[int, int, str]] = []
         self.types = types
         self.constants = constants
@@ -76,15 +76,16 @@ class Walk(ABC):
         self.blocked: set[str] = set()
         self.alike: dict[Key, tuple[tuple[TensorType, ...], tuple[IndexRange, ...]]] = {}
         self.sequences: dict[str, tuple[str, ...]] = {}
-        self.stacks: dict[str, str] = {}
+        self.lists: dict[str, ListType] = {}
         self.given = tuple(types)
+        self.inner = False
         self.undetermined: dict[str, None] = {}
         self.folded = 0
         self.types.update({value: type_of(array) for value, array in constants.items()})
 
     def run(self, nodes: Sequence[Node]) -> None:
         """Take nodes in, in topological order. Raises ModelError where one reads what nothing makes."""
-        known = self.types.keys() | self.blocked | self.sequences.keys() | self.stacks.keys()
+        known = self.types.keys() | self.blocked | self.sequences.keys() | self.lists.keys()
         made = {value for node in nodes for value in node.used_outputs}
         for node in nodes:
             for value in node.used_inputs:

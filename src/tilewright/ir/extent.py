@@ -169,10 +169,9 @@ def as_size(x: Index) -> int:
 
 
 def most_of(value: int) -> int:
-    """The largest that a size may be. Raises OpenSizeError where it has no bound."""
+    """The largest that a size may be."""
     high = int_upper(index_of(value), {})
-    if high is None:
-        raise OpenSizeError(f"the size {value} has no bound")
+    assert high is not None  # symbols have bounds
     return high
 
 
@@ -305,7 +304,26 @@ def _extreme(first: int, others: tuple[int, ...], *, up: bool) -> int:
 
 
 def _bounds(x: Index) -> tuple[int | None, int | None]:
-    return (int_lower(x, {}), int_upper(x, {})) if x.terms else (x.const, x.const)
+    """The range of an index; what has a factor in common is a product: ``n*m - n = n*(m - 1)``."""
+    if not x.terms:
+        return x.const, x.const
+    low, high = int_lower(x, {}), int_upper(x, {})
+    every = [factor for atom, _ in x.terms for factor in dict.fromkeys(_factors(atom))]
+    for factor in dict.fromkeys(f for f in every if every.count(f) > 1):
+        least_, most_ = _bounds(index(factor))
+        inside = Index(0)
+        for atom, c in x.terms:
+            rest = [*_factors(atom)]
+            if _taken(rest, factor):
+                inside = inside + _product(rest) * c
+        beside, within = _bounds(x - times(index(factor), inside)), _bounds(inside)
+        if least_ is not None and most_ is not None and beside[0] is not None and within[0] is not None:
+            bound = beside[0] + min(least_ * within[0], most_ * within[0])
+            low = bound if low is None else max(low, bound)
+        if least_ is not None and most_ is not None and beside[1] is not None and within[1] is not None:
+            bound = beside[1] + max(least_ * within[1], most_ * within[1])
+            high = bound if high is None else min(high, bound)
+    return low, high
 
 
 def _zero(x: Index) -> bool:

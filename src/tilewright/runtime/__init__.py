@@ -2,7 +2,7 @@
 
 from tilewright.runtime.bound import BoundModel, bound_feeds
 from tilewright.runtime.container import Piece, write_container
-from tilewright.runtime.course import Branch, Control, Count, Course, Loop, RunStage, one_plan
+from tilewright.runtime.course import Branch, Control, Count, Course, ListStep, Loop, RunStage, one_plan
 from tilewright.runtime.device_code import DeviceCode, SavedKernel
 from tilewright.runtime.executor import (
     Amount,
@@ -16,6 +16,7 @@ from tilewright.runtime.executor import (
     amount_in,
 )
 from tilewright.runtime.in_place import named_arguments, pointed_at, run_in_place
+from tilewright.runtime.lists import OpenList
 from tilewright.runtime.load import OpenedModel, is_saved_model, load_opened, open_saved_model
 from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, NestSignature, Requirements, kernel_symbol
 from tilewright.runtime.memory import (
@@ -108,6 +109,7 @@ __all__ = [
     "Control",
     "Count",
     "Course",
+    "ListStep",
     "Loop",
     "RunStage",
     "one_plan",
@@ -118,6 +120,7 @@ __all__ = [
     "PartManifest",
     "Prepared",
     "StagedPlan",
+    "OpenList",
     "OpenManifest",
     "OpenTensor",
     "RangeManifest",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tilewright.runtime.entries import MalformedError, entry, list_of, number, numbers, size, text
 from tilewright.runtime.executor import Amount, ParamRef
+from tilewright.runtime.lists import LIST_OPS
 from tilewright.runtime.manifest import DTYPES, amount_data, read_size
 from tilewright.runtime.size_program import SizeProgram
 
@@ -39,13 +40,17 @@ class Count:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
-    """The first of two courses where a condition holds, else the second."""
+    """The first of two courses where a condition holds, else the second; or that of a number.
+
+    A number that no course has is the ``refusal``.
+    """
 
     condition: str
     courses: tuple[Course, ...]
     reads: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: Constants = field(default_factory=_none)
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +72,24 @@ class Loop:
     constants: Constants = field(default_factory=_none)
 
 
-Control: TypeAlias = Branch | Loop
+@dataclass(frozen=True, slots=True, eq=False)
+class ListStep:
+    """An operator on lists (``lists.py``), its attributes, ``where`` its node is; "" is what is absent."""
+
+    op: str
+    attributes: Mapping[str, int]
+    where: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Constants = field(default_factory=_none)
+
+    @property
+    def courses(self) -> tuple[Course, ...]:
+        """None run inside of it."""
+        return ()
+
+
+Control: TypeAlias = Branch | Loop | ListStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +141,13 @@ def course_data(course: Course, keep: Callable[[Array], Sequence[int]]) -> dict[
         return {v: [array.dtype.name, list(array.shape), *keep(array)] for v, array in given.items()}
 
     def control(each: Control) -> dict[str, Any]:
-        own: dict[str, Any] = {"condition": each.condition} if isinstance(each, Branch) else {}
+        if isinstance(each, ListStep):
+            return {"op": each.op, "attributes": dict(each.attributes), "where": each.where,
+                    "inputs": list(each.inputs), "outputs": list(each.outputs),
+                    "constants": constants(each.constants)}  # fmt: skip
+        own: dict[str, Any] = (
+            {"condition": each.condition, "refusal": each.refusal} if isinstance(each, Branch) else {}
+        )
         if isinstance(each, Loop):
             kinds = [
                 None if kind is None else [kind[0], list(map(amount_data, kind[1]))] for kind in each.kinds
@@ -156,12 +184,15 @@ def read_course(value: object, load: Callable[[int, int], Array], depth: int = 0
 
     def control(each: object, what: str) -> Control:
         inner = each if isinstance(each, dict) else {}
+        if "op" in inner:
+            return _list_step(inner, constants(inner))
         courses = tuple(read_course(c, load, depth + 1) for c in entry(inner, "courses", list))
         reads, outputs = list_of(inner, "reads", text), list_of(inner, "outputs", text)
         if "condition" in inner:
-            if len(courses) != 2:
+            condition, refusal = entry(inner, "condition", str), entry(inner, "refusal", str)
+            if not courses or (len(courses) != 2 and not refusal):
                 raise MalformedError(what)
-            return Branch(entry(inner, "condition", str), courses, reads, outputs, constants(inner))
+            return Branch(condition, courses, reads, outputs, constants(inner), refusal)
         kinds = list_of(inner, "kinds", _kind)
         made = Loop(courses, list_of(inner, "inputs", text), list_of(inner, "takes", text),
                     size(inner, "carried"), reads, outputs, kinds, constants(inner))  # fmt: skip
@@ -205,6 +236,10 @@ def check_course(
         need(takes, "stages")
         known.update(makes)
         for control in stage.controls:
+            if isinstance(control, ListStep):
+                need([v for v in control.inputs if v and v not in control.constants], "controls")
+                known.update(control.outputs)
+                continue
             inside = {*control.constants, *(v for v in control.reads if v in known)}
             own = [control.condition] if isinstance(control, Branch) else [v for v in control.inputs if v]
             taken = control.takes if isinstance(control, Loop) else ()
@@ -232,6 +267,16 @@ def _constant(value: object, load: Callable[[int, int], Array]) -> Array:
         return raw.view(np.dtype(text(value[0], "constants"))).reshape(shape)
     except (TypeError, ValueError):
         raise MalformedError("constants") from None
+
+
+def _list_step(data: Mapping[str, Any], constants: Constants) -> ListStep:
+    inputs, outputs = list_of(data, "inputs", text), list_of(data, "outputs", text)
+    attributes, op = entry(data, "attributes", dict), entry(data, "op", str)
+    if op not in LIST_OPS or not LIST_OPS[op] <= len([v for v in inputs if v]) or len(outputs) != 1:
+        raise MalformedError("controls")
+    if not all(type(n) is int for n in attributes.values()):
+        raise MalformedError("attributes")
+    return ListStep(op, attributes, entry(data, "where", str), inputs, outputs, constants)
 
 
 def _count(value: object, what: str) -> Count:

@@ -94,7 +94,7 @@ class Model(HoldsCode, ABC, Generic[_Tensor]):
 
     @abstractmethod
     def sample_feeds(self, seed: int = 0, **sizes: int) -> dict[str, Array]:
-        """Random inputs at some sizes: normal numbers, indices within the tables that they index.
+        """Random inputs at some sizes: normal numbers, indices within the tables that they index; no lists.
 
         Raises InputError for a size that is missing, strange or out of its range.
         """

@@ -18,6 +18,7 @@ from tilewright.runtime.container import newer_or_older
 from tilewright.runtime.course import Course, check_course, course_data, read_course
 from tilewright.runtime.entries import MalformedError, entry, list_of, number, numbers, size, text
 from tilewright.runtime.executor import MAX_BYTES, Amount, ParamRef
+from tilewright.runtime.lists import OpenList
 from tilewright.runtime.manifest import ABI, DTYPES, Manifest, amount_data, read_plan, read_size
 from tilewright.runtime.open_plan import Relation
 from tilewright.runtime.open_sizes import AffineDim, OpenTensor, Ranges, SizeRange
@@ -26,7 +27,7 @@ from tilewright.support import ArtefactError
 
 Array = npt.NDArray[Any]
 
-OPEN_SCHEMA: Final = 7
+OPEN_SCHEMA: Final = 8
 """Version of the manifest of models with open sizes."""
 _MOST_SIZES: Final = 64
 
@@ -134,7 +135,9 @@ def _tensor_data(each: OpenTensor) -> dict[str, Any]:
     def dim_data(dim: int | str | AffineDim) -> int | str | list[int | list[Any]]:
         return [list(map(list, dim.terms)), dim.offset] if isinstance(dim, AffineDim) else dim
 
-    return {"name": each.name, "dtype": each.dtype.name, "dims": list(map(dim_data, each.shape))}
+    listed = [each.many, each.optional, each.any_rank] if isinstance(each, OpenList) else None
+    return {"name": each.name, "dtype": each.dtype.name, "dims": list(map(dim_data, each.shape)),
+            "list": listed}  # fmt: skip
 
 
 def _dim(value: object, what: str) -> int | str | AffineDim:
@@ -182,7 +185,12 @@ def _tensor(value: object, what: str) -> OpenTensor:
     if (dtype := data.get("dtype")) not in DTYPES:
         raise MalformedError(what)
     dims = tuple(_dim(dim, what) for dim in entry(data, "dims", list))
-    return OpenTensor(entry(data, "name", str), np.dtype(dtype), dims)
+    name, listed = entry(data, "name", str), data.get("list")
+    if listed is None:
+        return OpenTensor(name, np.dtype(dtype), dims)
+    if type(listed) is not list or list(map(type, listed)) != [bool] * 3:
+        raise MalformedError(what)
+    return OpenList(name, np.dtype(dtype), dims, *listed)
 
 
 def _range(value: object, count: int, load: Load) -> RangeManifest:

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime.bound import BoundModel
+from tilewright.runtime.lists import OpenList
 from tilewright.runtime.model import FixedModel, Model, Prepared
 from tilewright.runtime.open_plan import CountError
 from tilewright.runtime.open_sizes import OpenTensor, Ranges, SizeRange, SizeReader, Sizes
 from tilewright.runtime.staged import StagedPlan
-from tilewright.runtime.tensors import checked_feeds, checked_repeats, draw_feeds
+from tilewright.runtime.tensors import checked_feeds, checked_input_names, checked_repeats, draw_feeds
 from tilewright.support import InputError, ModelError
 
 Array = npt.NDArray[Any]
@@ -46,7 +47,9 @@ class OpenModel(Model[OpenTensor]):
         self.compilations = 0
         self._plans = tuple(plans)
         self._bounds = dict(bounds)
-        self._reader = SizeReader(self.inputs, self.sizes)
+        self._lists = {each.name: each for each in self.inputs if isinstance(each, OpenList)}
+        self._tensors = tuple(each for each in self.inputs if each.name not in self._lists)
+        self._reader = SizeReader(self._tensors, self.sizes)
 
     @property
     def ranges(self) -> tuple[dict[str, tuple[int, int]], ...]:
@@ -86,7 +89,7 @@ class OpenModel(Model[OpenTensor]):
         sizes = self._reader.read(feeds)
         plan = self._plan(sizes)
         if plan is not None:
-            return plan.bind(feeds, sizes)
+            return plan.bind(self._fitting(plan, feeds, sizes) if self._lists else feeds, sizes)
         model = self._alone(sizes, feeds)
         return model.bind({info.name: feeds[info.name] for info in model.inputs})
 
@@ -117,7 +120,7 @@ class OpenModel(Model[OpenTensor]):
         if self._plan(given) is None:
             return self._alone(given, {}).sample_feeds(seed)
         values = dict(zip(self.sizes, given, strict=True))
-        return draw_feeds([each.at(values) for each in self.inputs], self._bounds, seed)
+        return draw_feeds([each.at(values) for each in self._tensors], self._bounds, seed)
 
     def trim(self) -> None:
         """Free the memory kept for runs to come."""
@@ -151,9 +154,14 @@ class OpenModel(Model[OpenTensor]):
                 return plan
         return None
 
-    def _fitting(self, plan: StagedPlan, feeds: Mapping[str, Array], sizes: Sizes) -> Mapping[str, Array]:
+    def _fitting(self, plan: StagedPlan, feeds: Mapping[str, Any], sizes: Sizes) -> Mapping[str, Any]:
         """The inputs, looked at where no single plan does."""
-        if plan.course.alone is not None:
+        if plan.course.alone is not None and not self._lists:
             return feeds
         values = dict(zip(self.sizes, sizes, strict=True))
-        return checked_feeds(feeds, [each.at(values) for each in self.inputs])
+        checked_input_names(feeds, self.inputs)
+        tensors = {each.name: feeds[each.name] for each in self._tensors}
+        arrays = checked_feeds(tensors, [each.at(values) for each in self._tensors])
+        if plan.course.alone is not None:
+            return arrays
+        return {**arrays, **{name: kind.checked(feeds[name]) for name, kind in self._lists.items()}}

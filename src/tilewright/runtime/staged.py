@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime.bound import BoundModel, bound_feeds
-from tilewright.runtime.course import Branch, Count, Course, Loop
+from tilewright.runtime.course import Branch, Count, Course, ListStep, Loop
 from tilewright.runtime.executor import Amount, amount_in
+from tilewright.runtime.lists import on_lists
 from tilewright.runtime.open_plan import CountError, OpenPlan
 from tilewright.runtime.tensors import TensorInfo, checked_names, checked_results
 from tilewright.support import InputError, quoted
@@ -55,9 +56,13 @@ class StagedPlan:
         every = [known[value] for _, value in self.course.results]
         made = every if names is None else [every[places[name]] for name in wanted]
         if out is None:
-            return _apart(made, [*feeds.values(), *self._constants()])
+            return _apart(made, [*_arrays(feeds.values()), *self._constants()])
         pairs = zip(wanted, made, strict=True)
-        given = checked_results(out, [TensorInfo(n, a.dtype, a.shape) for n, a in pairs], [*feeds.values()])
+        for name, array in pairs:
+            if not isinstance(array, np.ndarray):
+                raise InputError(f"the output {quoted(name)} is a list, or may be absent: out= is for arrays")
+        infos = [TensorInfo(n, a.dtype, a.shape) for n, a in zip(wanted, made, strict=True)]
+        given = checked_results(out, infos, _arrays(feeds.values()))
         for target, result in zip(given, made, strict=True):
             np.copyto(target, result)
         return given
@@ -69,8 +74,10 @@ class StagedPlan:
         """
         if self._alone is not None:
             return self._alone.bind(feeds, sizes)
-        arrays = bound_feeds(feeds, [TensorInfo(name, a.dtype, a.shape) for name, a in feeds.items()])
-        again = _Again(self, arrays, sizes)
+        values: Mapping[str, Any] = feeds
+        arrays = {name: a for name, a in values.items() if isinstance(a, np.ndarray)}
+        bound = bound_feeds(arrays, [TensorInfo(name, a.dtype, a.shape) for name, a in arrays.items()])
+        again = _Again(self, {**values, **bound}, sizes)
         return BoundModel(again, lambda: list(again.results))
 
     def measure(
@@ -112,10 +119,10 @@ class StagedPlan:
     def _known(
         self,
         course: Course,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Any],
         sizes: Sequence[int],
         runs: list[PlanRun] | None = None,
-    ) -> dict[str, Array]:
+    ) -> dict[str, Any]:
         """All values of a course; unless ``None``, ``runs`` gets what its plans were run with, timed."""
         known = {**course.constants, **feeds}
         numbers = [*_numbers(course, sizes)]
@@ -123,9 +130,6 @@ class StagedPlan:
             for count in stage.counts:
                 numbers[count.place] = _said(count, known[count.value])
             plan = self.plans[stage.plan]
-            missing = [tensor.name for tensor in plan.inputs if tensor.name not in known]
-            if missing:
-                raise InputError(f"the input {quoted(missing[0])} is missing")
             given = {tensor.name: known[tensor.name] for tensor in plan.inputs}
             if runs is None:
                 made = plan.run(None, given, tuple(numbers))
@@ -134,9 +138,17 @@ class StagedPlan:
                 runs.append(PlanRun(stage.plan, values, times))
             known.update(zip((tensor.name for tensor in plan.outputs), made, strict=True))
             for control in stage.controls:
+                if isinstance(control, ListStep):
+                    given_ = {**control.constants, **known}
+                    read = [given_[v] for v in control.inputs if v]
+                    known[control.outputs[0]] = on_lists(control.op, control.attributes, control.where, read)
+                    continue
                 found = {**control.constants, **{v: known[v] for v in control.reads if v in known}}
                 if isinstance(control, Branch):
-                    at = 0 if _scalar(found, control.condition) else 1
+                    said = _scalar(found, control.condition)
+                    at = int(said) if control.refusal else 0 if said else 1
+                    if not 0 <= at < len(control.courses):
+                        raise InputError(control.refusal)
                     made = self._results(control.courses[at], found, numbers, runs)
                 else:
                     made = self._loop(control, found, numbers, runs, plan)
@@ -144,19 +156,19 @@ class StagedPlan:
         return known
 
     def _results(
-        self, course: Course, feeds: Mapping[str, Array], sizes: Sequence[int], runs: list[PlanRun] | None
-    ) -> list[Array]:
+        self, course: Course, feeds: Mapping[str, Any], sizes: Sequence[int], runs: list[PlanRun] | None
+    ) -> list[Any]:
         known = self._known(course, feeds, sizes, runs)
         return [known[value] for _, value in course.results]
 
     def _loop(
         self,
         control: Loop,
-        found: Mapping[str, Array],
+        found: Mapping[str, Any],
         numbers: Sequence[int],
         runs: list[PlanRun] | None,
         before: OpenPlan,
-    ) -> list[Array]:
+    ) -> list[Any]:
         """What is carried at last, then what was collected, one element a step."""
         limit, going = (int(_scalar(found, v)) if v else None for v in control.inputs[:2])
         state = [found[v] for v in control.inputs[2:]]
@@ -215,13 +227,25 @@ def _nothing(kind: tuple[str, tuple[Amount, ...]] | None, values: Sequence[int])
     return np.zeros(tuple(amount_in(n, values) for n in shape), dtype)
 
 
-def _apart(made: Sequence[Array], others: Sequence[Array]) -> list[Array]:
-    """Results as arrays of their own: a copy of what another array's memory holds."""
-    own: list[Array] = []
-    for array in made:
-        shares = any(np.may_share_memory(array, other) for other in (*others, *own))
-        own.append(array.copy() if shares else array)
-    return own
+def _apart(made: Sequence[Any], others: Sequence[Array]) -> list[Any]:
+    """Results as arrays of their own, in lists, too: a copy of what another array's memory holds."""
+    taken = [*others]
+
+    def apart(value: Any) -> Any:
+        if isinstance(value, list):
+            return [apart(each) for each in value]
+        if value is not None:
+            value = value.copy() if any(np.may_share_memory(value, other) for other in taken) else value
+            taken.append(value)
+        return value
+
+    return [apart(value) for value in made]
+
+
+def _arrays(values: Iterable[Any]) -> list[Array]:
+    """The arrays among values, and those in their lists."""
+    every = [each for value in values for each in (value if isinstance(value, list) else [value])]
+    return [array for array in every if array is not None]
 
 
 @dataclass(slots=True, eq=False)

@@ -221,14 +221,14 @@ def checked_feeds(feeds: Mapping[str, Array], known: Sequence[TensorInfo]) -> di
     """The inputs in order, row by row in memory. Raises InputError naming the first one that does not fit."""
     if type(feeds) is dict and len(feeds) == len(known):
         try:
-            return {info.name: _checked(feeds[info.name], info) for info in known}
+            return {info.name: checked_array(feeds[info.name], info) for info in known}
         except KeyError:
             pass  # said properly below
     checked_input_names(feeds, known)
-    return {info.name: _checked(feeds[info.name], info) for info in known}
+    return {info.name: checked_array(feeds[info.name], info) for info in known}
 
 
-def checked_input_names(feeds: object, known: Sequence[TensorInfo]) -> None:
+def checked_input_names(feeds: object, known: Sequence[Named]) -> None:
     """Raise InputError unless there is something for each input, and nothing else."""
     if not isinstance(feeds, Mapping):
         raise InputError(
@@ -244,7 +244,8 @@ def checked_input_names(feeds: object, known: Sequence[TensorInfo]) -> None:
         raise InputError(f"the input {missing[0]} is missing")
 
 
-def _checked(given: object, info: TensorInfo) -> Array:
+def checked_array(given: object, info: TensorInfo) -> Array:
+    """An input, row by row in memory. Raises InputError where it does not fit."""
     try:
         array = given if type(given) is np.ndarray else as_array(given)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:

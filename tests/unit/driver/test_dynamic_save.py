@@ -162,10 +162,17 @@ def changed_dims(last):
 
 
 SIZES = [["seq", 1, 40, 1], ["batch", 1, 3, 1]]
+
+
+def list_step(**changes):
+    own = {"op": "SequenceLength", "attributes": {}, "where": "", "inputs": ["ids"], "outputs": ["n"]}
+    return {**own, "constants": {}, **changes}
+
+
 CHANGES = {
-    "a newer schema": (lambda m: m | {"schema": 8}, "newer"),
+    "a newer schema": (lambda m: m | {"schema": 9}, "newer"),
     "an older schema": (lambda m: m | {"schema": 4}, "has schema 4"),
-    "a schema that is none": (lambda m: m | {"schema": "7"}, "malformed: schema"),
+    "a schema that is none": (lambda m: m | {"schema": "8"}, "malformed: schema"),
     "another kernel interface": (lambda m: m | {"abi": 2}, "newer"),
     "no plans": (lambda m: m | {"ranges": []}, "malformed: ranges"),
     "a size twice": (lambda m: m | {"sizes": [SIZES[0], SIZES[0]]}, "malformed: sizes"),
@@ -197,6 +204,23 @@ CHANGES = {
     "half of an affine size": (changed_dims([[["seq"]], 1]), "malformed: inputs"),
     "an affine size too large": (changed_dims([[["seq", 1]], 1 << 60]), "malformed: inputs"),
     "an affine size without a name": (changed_dims([[[1, 1]], 1]), "malformed: inputs"),
+    "half of a list": (
+        lambda m: m | {"inputs": [{"name": "ids", "dtype": "int64", "dims": ["batch", "seq"], "list": [1]}]},
+        "malformed: inputs",
+    ),
+    "an unknown step": (changed_course(stages=stage(controls=[list_step(op="Sort")])), "malformed: controls"),
+    "a step of nothing": (
+        changed_course(stages=stage(controls=[list_step(inputs=[])])),
+        "malformed: controls",
+    ),
+    "a step's text": (
+        changed_course(stages=stage(controls=[list_step(attributes={"axis": "0"})])),
+        "malformed: attributes",
+    ),
+    "a step on what is not there": (
+        changed_course(stages=stage(controls=[list_step(inputs=["none"])])),
+        "malformed: controls",
+    ),
     "no course": (changed_range(course=7), "malformed: stages"),
     "no stages": (changed_course(stages=[]), "malformed: stages"),
     "a plan that there is not": (changed_course(stages=stage(plan=1)), "malformed: stages"),
@@ -225,7 +249,9 @@ CHANGES = {
     ),
     "a branch of nothing": (
         changed_course(
-            stages=stage(controls=[{"courses": [], "reads": [], "outputs": [], "condition": "c"}])
+            stages=stage(
+                controls=[{"courses": [], "reads": [], "outputs": [], "condition": "c", "refusal": ""}]
+            )
         ),
         "malformed: controls",
     ),

@@ -21,6 +21,7 @@ from tilewright.ir import (
     index_of,
     least,
     most,
+    most_of,
     times,
     typical,
     typical_size,
@@ -138,3 +139,24 @@ def test_typical_sizes_are_sizes():
     assert typical(4) == 4 and typical(N * M + 1) == typical(N) * typical(M) + 1
     (symbol,) = (atom for atom, _ in (N * M).index.terms)
     assert typical_sizes([symbol]) == {"n": 7, "m": 5, "m_n": 35}
+
+
+def test_the_largest_of_a_size():
+    assert (most_of(3), most_of(N * M + 1)) == (3, 55)
+
+
+def test_common_factors_decide_signs():
+    """n*m - n >= n, whatever n is, where m is more than 1; random sums are within their bounds."""
+    two = Size(index(Param("k", 2, 6)))
+    assert N * two - N > 0 and not N * two - N < 2 and (N * M - N) >= 0
+    with pytest.raises(OpenSizeError):
+        assert N * M - 2 * N >= 0
+    rng = random.Random(4)
+    for _ in range(200):
+        parts = [N * M, N, M, N * N, 1]
+        x = sum((rng.randint(-4, 4) * part for part in parts), 0)
+        values = [at(x, v) for v in VALUES]
+        try:
+            assert (x >= 0) == (min(values) >= 0) == (max(values) >= 0)
+        except OpenSizeError:
+            continue

@@ -16,6 +16,7 @@ from tilewright.frontend.onnx.narrow import with_narrow
 from tilewright.frontend.onnx.sizes import (
     Shapes,
     checked_shapes,
+    declared_list,
     declared_type,
     input_types,
     known_sizes,
@@ -30,6 +31,7 @@ from tilewright.graph import (
     Counted,
     Graph,
     Limits,
+    ListType,
     Node,
     Subgraph,
     TensorType,
@@ -87,10 +89,14 @@ class ReadModel:
     limits: Limits
     strings: Strings
 
-    def inputs(self) -> dict[str, TensorType]:
+    def kinds(self) -> dict[str, TensorType | ListType]:
         """The inputs that are given at run time, as the file declares them; open sizes are names."""
         values = (value for value in self.model.graph.input if value.name not in self.weights)
-        return {value.name: declared_type(value) for value in values}
+        return {value.name: declared_list(value) or declared_type(value) for value in values}
+
+    def inputs(self) -> dict[str, TensorType]:
+        """Those that are tensors."""
+        return {name: kind for name, kind in self.kinds().items() if isinstance(kind, TensorType)}
 
     def sizes(self, shapes: Shapes, constants: Mapping[str, Array]) -> tuple[dict[str, int], list[str]]:
         """What is said of sizes that the file names, and those of which nothing is."""
@@ -115,7 +121,10 @@ class ReadModel:
         model, loaded, limits = self.model, self.loaded, self.limits
         fixed = checked_constants(constants)
         given = {**checked_shapes(shapes), **(open_sizes or {})}
-        inputs = input_types(model.graph, self.weights, given, fixed, limits)
+        # without open sizes, lists are refused with the other inputs
+        kinds = {} if open_sizes is None else self.kinds()
+        lists = {name: kind for name, kind in kinds.items() if isinstance(kind, ListType)}
+        inputs = input_types(model.graph, {*self.weights, *lists}, given, fixed, limits)
         reader = _Reader(versions_of(model), limits)
         nodes = reader.nodes(model.graph)
         narrow = {t.name: NARROW[t.data_type] for t in loaded.weights if t.data_type in NARROW}
@@ -136,6 +145,7 @@ class ReadModel:
             refused=reader.refused,
             expand=reader.expand,
             counted=None if open_sizes is None else Counted(said),
+            lists=lists,
         )
         _check_outputs(loaded.outputs, graph)
         # branches and loops make what their outputs are declared as
@@ -192,6 +202,8 @@ def _check_outputs(outputs: Sequence[ValueInfoProto], typed: Graph) -> None:
     Exporters freeze sizes that were examples: another shape than the declared one is a warning.
     """
     for value, made in zip(outputs, typed.outputs, strict=False):
+        if made in typed.lists:
+            continue
         found = typed.types[made]
         if value.type.WhichOneof("value") != "tensor_type" or not value.type.tensor_type.elem_type:
             continue
@@ -294,6 +306,8 @@ class _Reader:
                 return tuple(int(value) for value in attribute.ints)
             case AttributeProto.STRINGS:
                 return tuple(_decoded(value, name) for value in attribute.strings)
+            case AttributeProto.TYPE_PROTO:
+                return ""  # what is absent is of the type of what may be there
             case AttributeProto.GRAPH:
                 return self._subgraph(attribute.g)
             case _:

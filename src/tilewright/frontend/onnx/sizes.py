@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from onnx import GraphProto, ValueInfoProto
 
 from tilewright.frontend.onnx.tensors import held_as, type_name
-from tilewright.graph import Array, Dim, Limits, TensorType, type_of
+from tilewright.graph import Array, Dim, Limits, ListType, TensorType, type_of
 from tilewright.ir import MAX_RANK, Size, is_open
 from tilewright.support import (
     InputError,
@@ -56,14 +56,10 @@ def declared_type(value: ValueInfoProto) -> TensorType:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         found = (kind or "no type").removesuffix("_type").replace("_", " ")
-        raise UnsupportedOperatorError(f"{quoted(value.name)} is not a dense tensor but: {found}")
+        hint = "dynamic={} takes lists" if kind in ("sequence_type", "optional_type") else None
+        raise UnsupportedOperatorError(f"{quoted(value.name)} is not a dense tensor but: {found}", hint=hint)
     tensor = value.type.tensor_type
-    dtype = held_as(tensor.elem_type)
-    if dtype is None:
-        raise UnsupportedOperatorError(
-            f"{quoted(value.name)} has elements of {type_name(tensor.elem_type)}, "
-            "which cannot be computed with"
-        )
+    dtype = _element_type(value, tensor.elem_type)
     if len(tensor.shape.dim) > MAX_RANK:
         dimensions = f"{len(tensor.shape.dim)} dimensions; a tensor has at most {MAX_RANK}"
         raise ModelError(f"{quoted(value.name)} has {dimensions}")
@@ -76,14 +72,42 @@ def declared_type(value: ValueInfoProto) -> TensorType:
     return TensorType(dtype, tuple(dims))
 
 
+def _element_type(value: ValueInfoProto, given: int) -> str:
+    dtype = held_as(given)
+    if dtype is None:
+        raise UnsupportedOperatorError(
+            f"{quoted(value.name)} has elements of {type_name(given)}, which cannot be computed with"
+        )
+    return dtype
+
+
+def declared_list(value: ValueInfoProto) -> ListType | None:
+    """The type of an input or output that is a list of tensors, or may be absent; None for a tensor.
+
+    Raises UnsupportedOperatorError for other values.
+    """
+    kind = value.type
+    optional = kind.HasField("optional_type")
+    kind = kind.optional_type.elem_type if optional else kind
+    many = kind.HasField("sequence_type")
+    kind = kind.sequence_type.elem_type if many else kind
+    if not (optional or many):
+        return None
+    if not kind.HasField("tensor_type"):
+        raise UnsupportedOperatorError(f"{quoted(value.name)} holds what are no dense tensors")
+    dims = [dim.dim_value if dim.HasField("dim_value") else "?" for dim in kind.tensor_type.shape.dim]
+    shape = tuple(dims) if kind.tensor_type.HasField("shape") else None
+    return ListType(_element_type(value, kind.tensor_type.elem_type), shape, many, optional)
+
+
 def input_types(
     graph: GraphProto,
-    weights: Mapping[str, Array],
+    weights: Collection[str],
     shapes: Mapping[str, tuple[int, ...] | int],
     fixed: Mapping[str, Array],
     limits: Limits,
 ) -> dict[str, TensorType]:
-    """The types of the inputs that are given at run time. Every size is known after this."""
+    """The types of the inputs that are given at run time, without ``weights``. Every size is known then."""
     # Weights are listed as inputs by old models, and in the skeleton.
     values = [value for value in graph.input if value.name not in weights]
     names = [value.name for value in values]

@@ -20,7 +20,7 @@ from tilewright.graph.ops.common import (
     split_index,
     stem,
 )
-from tilewright.graph.registry import OWN, Context, Kind, operator
+from tilewright.graph.registry import OWN, AxesAsked, Context, Kind, operator
 from tilewright.ir import OpenSizeError, exact_quotient, index_of, least, most
 
 
@@ -113,14 +113,15 @@ def flatten(ctx: Context, x: Operand) -> Operand:
 @operator("Squeeze", kind=Kind.VIEW, static=(1,))
 def squeeze(ctx: Context, x: Operand, axes: Operand | None = None) -> Operand:
     """Without the named sizes of one, or without any."""
-    given = ctx.ints_from("axes", 1)
     rank = len(x.shape)
+    given = ctx.axes_from("axes", 1, AxesAsked(rank))
     if given is None:
         gone = {axis for axis, size in enumerate(x.shape) if size == 1}
     else:
         gone = {ctx.normal_axis(axis, rank) for axis in given}
     ctx.require(
-        all(x.shape[axis] == 1 for axis in gone), f"the axes {sorted(gone)} of {list(x.shape)} are not all 1"
+        all(ctx.agree(x.shape[axis], 1) for axis in gone),
+        f"the axes {sorted(gone)} of {list(x.shape)} are not all 1",
     )
     return view(ctx, x, [size for axis, size in enumerate(x.shape) if axis not in gone])
 
@@ -128,7 +129,7 @@ def squeeze(ctx: Context, x: Operand, axes: Operand | None = None) -> Operand:
 @operator("Unsqueeze", kind=Kind.VIEW, static=(1,))
 def unsqueeze(ctx: Context, x: Operand, axes: Operand | None = None) -> Operand:
     """With sizes of one at the named axes of the result."""
-    given = ctx.ints_from("axes", 1)
+    given = ctx.axes_from("axes", 1, AxesAsked(len(x.shape), made=True))
     ctx.require(given is not None, "the axes are missing")
     rank = len(x.shape) + len(given or ())
     new = {ctx.normal_axis(axis, rank) for axis in given or ()}
@@ -206,7 +207,8 @@ def split(ctx: Context, x: Operand, sizes: Operand | None = None) -> tuple[Opera
     if given is None:
         chunk = -(-x.shape[axis] // count)
         given = tuple(most(least(chunk, x.shape[axis] - at * chunk), 0) for at in range(count))
-    fits = sum(given) == x.shape[axis] and all(n >= 0 for n in given) and len(given) == len(ctx.node.outputs)
+    fits = all(n >= 0 for n in given) and len(given) == len(ctx.node.outputs)
+    fits = fits and ctx.agree(sum(given), x.shape[axis])
     ctx.require(fits, f"{x.shape[axis]} elements do not split into {list(given)}")
     parts: list[Operand] = []
     begin = 0
@@ -231,10 +233,11 @@ def slice_(
     steps: Operand | None = None,
 ) -> Operand:
     """A part of each named axis: from start to end, exclusive, in steps that may be negative."""
+    rank = len(x.shape)
+    named = ctx.axes_from("axes", 3, AxesAsked(rank, ordered=True))
     begins, stops = ctx.ints_from("starts", 1), ctx.ints_from("ends", 2)
     ctx.require(begins is not None and stops is not None, "starts or ends are missing")
-    rank = len(x.shape)
-    named = ctx.ints_from("axes", 3) or tuple(range(len(begins or ())))
+    named = named or tuple(range(len(begins or ())))
     strides = (ctx.static_ints(4) if ctx.has_input(4) else None) or (1,) * len(named)
     fits = len(named) == len(begins or ()) == len(stops or ()) == len(strides)
     ctx.require(fits, "starts, ends, axes and steps differ in length")
@@ -274,8 +277,9 @@ def pad(
 ) -> Operand:
     """The input with borders: constant, or the elements at the edge, mirrored or wrapped around."""
     rank = len(x.shape)
+    asked = AxesAsked(rank, ordered=True)
+    named = ctx.static_axes(3, asked) if ctx.has_input(3) else tuple(range(rank))
     amounts = ctx.ints_from("pads" if ctx.has("pads") else "paddings", 1)
-    named = ctx.static_ints(3) if ctx.has_input(3) else tuple(range(rank))
     ctx.require(amounts is not None and len(amounts) == 2 * len(named), "pads need two entries for each axis")
     before, after = [0] * rank, [0] * rank
     for at, axis in enumerate(named):

@@ -18,7 +18,7 @@ from tilewright.graph.ops.common import (
     stem,
     wide,
 )
-from tilewright.graph.registry import Context, Kind, operator
+from tilewright.graph.registry import AxesAsked, Context, Kind, operator
 
 
 def reduce_over(
@@ -47,7 +47,7 @@ def reduce_over(
 
 
 def _axes(ctx: Context, rank: int) -> tuple[int, ...]:
-    given = ctx.ints_from("axes", 1)
+    given = ctx.axes_from("axes", 1, AxesAsked(rank))
     if not given:
         return () if ctx.flag("noop_with_empty_axes", False) else tuple(range(rank))
     return tuple(sorted({ctx.normal_axis(axis, rank) for axis in given}))
@@ -211,7 +211,8 @@ def cumulative(ctx: Context, x: Operand, axis: Operand) -> Operand:
 
     Each is made of the one before it; rows are independent of each other.
     """
-    along = ctx.normal_axis(ctx.static_int(1), len(x.shape))
+    (axis_,) = ctx.static_axes(1, AxesAsked(len(x.shape))) or (0,)
+    along = ctx.normal_axis(axis_, len(x.shape))
     exclusive, backwards = ctx.flag("exclusive", False), ctx.flag("reverse", False)
     inner = wide(x.dtype)
     wider = convert_tensor(ctx, x, inner)

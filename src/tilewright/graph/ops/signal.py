@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, bounded, compute
 from tilewright.graph.ops.common import Scalar, cast, number, stem
-from tilewright.graph.registry import Context, Kind, operator
+from tilewright.graph.registry import AxesAsked, Context, Kind, operator
 
 #: Sums are made in double precision: the elements of a transform cancel.
 _INNER = "f64"
@@ -32,7 +32,8 @@ def dft(ctx: Context, x: Operand, length: Operand | None = None, axis: Operand |
     """The discrete Fourier transform along an axis; the last axis holds real and imaginary parts."""
     rank = len(x.shape)
     default = 1 if ctx.version < 20 else -2
-    along = ctx.static_int(2) if ctx.has_input(2) else ctx.integer("axis", default)
+    given = ctx.static_axes(2, AxesAsked(rank)) if ctx.has_input(2) else (ctx.integer("axis", default),)
+    (along,) = given or (default,)
     along = ctx.normal_axis(along, rank)
     ctx.require(along < rank - 1 and x.shape[-1] in (1, 2), "the last axis must hold the one or two parts")
     inverse, onesided = ctx.flag("inverse", False), ctx.flag("onesided", False)
