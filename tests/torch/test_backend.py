@@ -60,6 +60,28 @@ def test_inference_and_training_equal_torchs():
         torch.testing.assert_close(made(x), other(x), rtol=1e-4, atol=1e-5)
 
 
+def trained(model, made, batch, steps):
+    """The losses of so many steps."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss = torch.nn.functional.cross_entropy(made(batch).flatten(0, -2), torch.arange(6) % 4)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_a_transformer_learns_as_with_torch():
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    model = torch.nn.Sequential(torch.nn.Embedding(4, 8), layer, torch.nn.Linear(8, 4))
+    other, batch, share = copy.deepcopy(model), torch.tensor([[0, 1, 2], [3, 1, 0]]), Share()
+    losses = trained(model, compiled(model, share), batch, 12)
+    assert losses == pytest.approx(trained(other, other, batch, 12), rel=1e-4)
+    assert losses[-1] < losses[0] and not share.eager
+
+
 def test_random_numbers_are_torchs_own():
     module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3))
     share, x = Share(), torch.randn(5, 4)

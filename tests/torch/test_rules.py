@@ -107,7 +107,16 @@ def test_extrema_and_comparisons_of_strange_numbers():
     a, b = a[nonzero], b[nonzero]
     check(lambda a, b: [aten.maximum(a, b), aten.minimum(a, b), aten.fmax(a, b), aten.fmin(a, b)], a, b)
     check(lambda a, b: [a == b, a != b, a < b, a <= b, a > b, a >= b], a, b)
-    check(lambda a, b: [aten.clamp(a, -1, 2), aten.clamp(a, 3, 1), aten.where(a > b, a, b)], a, b)
+    check(
+        lambda a, b: [
+            aten.clamp(a, -1, 2),
+            aten.round(b, decimals=1),
+            aten.clamp(a, 3, 1),
+            aten.where(a > b, a, b),
+        ],
+        a,
+        b,
+    )
     check(lambda a, b: [aten.atan2(a, b), aten.hypot(a, b), aten.copysign(a, b)], a, b)
 
 
@@ -169,6 +178,7 @@ def test_movement():
     check(lambda x: [torch.cat([x, x], 1), torch.stack([x, x], 2), *(y + 0 for y in x.split([1, 2], 1))], x)
     check(lambda x: [x.permute(2, 0, 1) + 0, x.transpose(0, 1) * 1, x.diagonal(1, 1, 2) + 0], x)
     check(lambda x: [torch.nn.functional.pad(x, (1, -1, 0, 2), value=5.0), x.tril(-1), x.triu(1)], x)
+    check(lambda x: [x.unfold(1, 2, 1) + 0, aten.diagonal_scatter(x, x[:, 0, :3], 1, 1, 2)], x)
     check(lambda x: torch.as_strided(x, (2, 2), (5, 7), 3) + 1, x)
 
 
@@ -246,6 +256,23 @@ def test_normalisations():
     check(lambda x, w: aten.native_group_norm(x, w, None, 2, 6, 5, 3, 1e-5), x, ones)
     check(lambda x, w: aten.native_layer_norm(x.transpose(1, 2).contiguous(), [6], w, w, 1e-5), x, ones)
     check(lambda x, w: torch.nn.functional.batch_norm(x, w, w, w, None), x, ones)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_and_its_gradient(causal):
+    draw = functools.partial(torch.randn, generator=torch.Generator().manual_seed(6))
+    q, k, v, grad = draw(2, 2, 5, 4), draw(2, 2, 5, 4), draw(2, 2, 5, 4), draw(2, 2, 5, 4)
+    mask = None if causal else draw(2, 1, 5, 5)
+    forward = aten._scaled_dot_product_flash_attention_for_cpu.default
+    backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    out, sums = forward(q, k, v, 0.0, causal, attn_mask=mask)
+    together = lambda q, k, v, g, out, sums, *mask: [  # noqa: E731
+        forward(q, k, v, 0.0, causal, attn_mask=next(iter(mask), None))[1] + 0,
+        *backward(g, q, k, v, out, sums, 0.0, causal, attn_mask=next(iter(mask), None)),
+    ]
+    args = (q, k, v, grad, out, sums, *([] if mask is None else [mask]))
+    for a, b in zip(compiled(together, *args)(*args), together(*args), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
 REFUSED = {

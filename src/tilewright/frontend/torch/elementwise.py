@@ -302,6 +302,14 @@ def test(op: str) -> Rule:
     return rule
 
 
+def rounded_to(w: Writer, self: Value, *, decimals: int) -> Made:
+    """Rounded to so many decimal places."""
+    w.require(self.is_float and w.inner == "f32", "it rounds integers or in double precision")
+    x, factor = w.to(self, w.inner), w.number(10.0 ** abs(decimals), w.inner)
+    up, down = ("Mul", "Div") if decimals >= 0 else ("Div", "Mul")
+    return w.to(w.add(down, w.add("Round", w.add(up, x, factor)), factor), w.out.dtype)
+
+
 def where(w: Writer, condition: Value, self: Operand, other: Operand) -> Made:
     """Elements of one where a condition holds, of the other elsewhere."""
     dtype = w.out.dtype
@@ -390,6 +398,7 @@ RULES: Final[Rules] = MappingProxyType(
         "ceil.default": rounding("Ceil"),
         "round.default": rounding("Round"),
         "trunc.default": rounding("Trunc", OWN),
+        "round.decimals": rounded_to,
         "log10.default": log10,
         "abs.default": absolute,
         "neg.default": negate,

@@ -391,6 +391,82 @@ def group_norm(
     return [w.to(x, t.dtype) if t else None for x, t in zip(results, w.outs, strict=True)]
 
 
+def _scores(w: Writer, q: Value, k: Value, mask: Value | None, scale: float | None, is_causal: bool) -> Value:
+    """Scaled products of queries and keys; minus infinity, or the mask's numbers added, where hidden."""
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = w.add("MatMul", q, w.transpose(k, [0, 1, 3, 2]))
+    scores = w.add("Mul", scores, w.number(factor, q.dtype))
+    if mask is not None:
+        scores = w.add("Add", scores, w.to(mask, q.dtype))
+    if is_causal:
+        seen = np.tri(q.shape[-2], k.shape[-2], dtype=bool)
+        scores = w.add("Where", w.constant(seen), scores, w.number(-math.inf, q.dtype))
+    return scores
+
+
+def attention(
+    w: Writer,
+    query: Value,
+    key: Value,
+    value: Value,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Value | None = None,
+    scale: float | None = None,
+) -> Made:
+    """Attention [batch, heads, places, channels], and the logarithms of the sums of its weights."""
+    w.require(dropout_p == 0, "attention that drops weights")
+    w.require(query.shape[:2] == key.shape[:2] and 0 not in query.shape, "heads that share keys")
+    q, k, v = (w.to(x, w.inner) for x in (query, key, value))
+    scores = _scores(w, q, k, attn_mask, scale, is_causal)
+    made = w.to(w.add("MatMul", w.add("Softmax", scores, axis=3), v), w.out.dtype)
+    if 1 not in w.wanted:
+        return [made, None]
+    sums = w.add("ReduceLogSumExp", scores, w.ints([3]), keepdims=0)
+    kind = w.outs[1]
+    return [made, w.to(sums, kind.dtype) if kind else None]
+
+
+def attention_backward(
+    w: Writer,
+    grad_out: Value,
+    query: Value,
+    key: Value,
+    value: Value,
+    out: Value,
+    logsumexp: Value,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Value | None = None,
+    scale: float | None = None,
+) -> Made:
+    """The gradients of attention: of queries, keys and values [batch, heads, places, channels].
+
+    The weights are made again from the scores and the logarithms of their sums, as in FlashAttention
+    (Dao et al., 2022, algorithm 4); those of torch's are [batch, heads, places].
+    """
+    w.require(dropout_p == 0, "attention that drops weights")
+    w.require(query.shape[:2] == key.shape[:2] and 0 not in query.shape, "heads that share keys")
+    inner = w.inner
+    q, k, v, g, o = (w.to(x, inner) for x in (query, key, value, grad_out, out))
+    factor = w.number(1 / math.sqrt(query.shape[-1]) if scale is None else scale, inner)
+    turned = [0, 1, 3, 2]
+    scores = _scores(w, q, k, attn_mask, scale, is_causal)
+    sums = w.reshape(w.to(logsumexp, inner), [*query.shape[:3], 1])
+    weights = w.add("Exp", w.add("Sub", scores, sums))
+    means = w.add("ReduceSum", w.add("Mul", g, o), w.ints([3]), keepdims=1)
+    given = w.add("MatMul", g, w.transpose(v, turned))
+    change = w.add("Mul", w.add("Mul", weights, w.add("Sub", given, means)), factor)
+    made = (
+        w.add("MatMul", change, k),
+        w.add("MatMul", w.transpose(change, turned), q),
+        w.add("MatMul", w.transpose(weights, turned), g),
+    )
+    return [w.to(x, t.dtype) if t else None for x, t in zip(made, w.outs, strict=True)]
+
+
 RULES: Final[Rules] = MappingProxyType(
     {
         **dict.fromkeys(("mm.default", "bmm.default", "mv.default", "dot.default"), matmul),
@@ -411,6 +487,8 @@ RULES: Final[Rules] = MappingProxyType(
         "native_layer_norm.default": layer_norm,
         "native_group_norm.default": group_norm,
         "_native_batch_norm_legit_no_training.default": batch_norm_inference,
+        "_scaled_dot_product_flash_attention_for_cpu.default": attention,
+        "_scaled_dot_product_flash_attention_for_cpu_backward.default": attention_backward,
         "native_dropout_backward.default": lambda w, grad_output, mask, scale: arithmetic("Mul")(
             w, arithmetic("Mul")(w, grad_output, mask), scale
         ),

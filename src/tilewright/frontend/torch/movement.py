@@ -157,6 +157,38 @@ def diagonal(w: Writer, self: Value, offset: int = 0, dim1: int = 0, dim2: int =
     return w.add("Gather", flat, w.constant(places.astype(np.int64)), axis=flat.rank - 1)
 
 
+def unfolded(w: Writer, self: Value, dimension: int, size: int, step: int) -> Made:
+    """Windows of an axis, their elements as the last axis."""
+    w.require(self.rank > 0, "windows of one number")
+    axis = w.axis(dimension, self.rank)
+    count = w.out.sizes[axis]
+    places = np.arange(count)[:, None] * step + np.arange(size)[None, :]
+    made = w.add("Gather", self, w.constant(places.astype(np.int64)), axis=axis)
+    rest = [at for at in range(made.rank) if at != axis + 1]
+    return w.transpose(made, [*rest, axis + 1])
+
+
+def diagonal_scatter(
+    w: Writer, self: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Made:
+    """A tensor with another in place of a diagonal of two axes."""
+    a, b = w.axis(dim1, self.rank), w.axis(dim2, self.rank)
+    rest = [axis for axis in range(self.rank) if axis not in (a, b)]
+    order = [*rest, a, b]
+    x = w.transpose(self, order)
+    rows, columns = x.shape[-2:]
+    count = src.shape[-1]
+    if not count:
+        return self
+    first = offset if offset >= 0 else -offset * columns
+    table = np.arange(rows * columns)
+    table[first + np.arange(count) * (columns + 1)] = rows * columns + np.arange(count)
+    flat = w.reshape(x, [*x.shape[:-2], rows * columns])
+    both = w.add("Concat", flat, w.to(src, x.dtype), axis=flat.rank - 1)
+    made = w.add("Gather", both, w.constant(table.astype(np.int64)), axis=flat.rank - 1)
+    return w.transpose(w.reshape(made, x.shape), [order.index(axis) for axis in range(self.rank)])
+
+
 def strided(
     w: Writer, self: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Made:
@@ -242,6 +274,8 @@ RULES: Final[Rules] = MappingProxyType(
         "constant_pad_nd.default": padded,
         "diagonal.default": diagonal,
         "as_strided.default": strided,
+        "diagonal_scatter.default": diagonal_scatter,
+        "unfold.default": unfolded,
         "arange.start_step": arange,
         "full.default": full,
         "full_like.default": full_like,
