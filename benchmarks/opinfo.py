@@ -201,7 +201,7 @@ def exact(run, op):
 
     def double(x):
         floating = isinstance(x, torch.Tensor) and x.is_floating_point()
-        return x.detach().double().requires_grad_(x.requires_grad) if floating else x
+        return x.double() if floating else x
 
     def function(*args, **kwargs):
         return op.op(*pytree.tree_map(double, args), **pytree.tree_map(double, kwargs))

@@ -4,12 +4,16 @@ import extras
 
 extras.need_torch()
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+from torch.export.graph_signature import InputKind, OutputKind
 
 import tilewright
 from tilewright.support import InputError, ModelError, UnsupportedOperatorError
+from tilewright.torch import Options, TorchModel
 
 #: Torch's own export uses what torch warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
@@ -98,3 +102,14 @@ def test_refusals():
         tilewright.from_torch(Gamma(), (torch.ones(2),), options={"fallback": False})
     with pytest.raises(UnsupportedOperatorError, match="cannot be saved as one"):
         tilewright.from_torch(Gamma(), (torch.ones(2),)).save("unused.tw")
+
+
+@pytest.mark.parametrize("kind", [InputKind.TOKEN, OutputKind.LOSS_OUTPUT])
+def test_programs_that_take_or_give_more_than_tensors(kind):
+    spec = SimpleNamespace(kind=kind, target=None)
+    ends = ([spec], []) if isinstance(kind, InputKind) else ([], [spec])
+    signature = SimpleNamespace(input_specs=ends[0], output_specs=ends[1])
+    lowered = SimpleNamespace(call_spec=None, graph_signature=signature, constants={}, state_dict={})
+    program = SimpleNamespace(run_decompositions=lambda table: lowered, constants={}, state_dict={})
+    with pytest.raises(UnsupportedOperatorError, match=r"the module (takes a token|gives a loss_output)"):
+        TorchModel(program, Options())
