@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,10 @@ def test_a_program_with_its_schedule():
 
 
 @pytest.mark.filterwarnings("ignore")  # what torch's exporter remarks
-@pytest.mark.skipif(not has_torch(), reason="torch is not installed")
+@pytest.mark.skipif(
+    not has_torch() or not entry_points(group="torch_dynamo_backends", name="tilewright"),
+    reason="torch is not installed, or the package is not, so that torch does not find it",
+)
 def test_from_a_torch_module_to_a_running_model():
     torch = importlib.import_module("torch")
 
