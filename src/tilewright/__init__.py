@@ -9,12 +9,18 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from tilewright.devices import load_model as load
     from tilewright.driver import CompiledModel, CompiledProgram, DynamicModel, Nest, scop
     from tilewright.driver import compile_model as compile
     from tilewright.driver import tune_model as tune
     from tilewright.runtime import Model, SavedDynamicModel, SavedModel, SavedNest
     from tilewright.support import InternalError, TilewrightError, UserError
+
+    # of a package above those that import this one: a type checker does without its signature
+    from_torch: Callable[..., Any]
 
 __version__ = "0.1.0"
 
@@ -32,6 +38,7 @@ _EXPORTS: Final = {
     "TilewrightError": ("tilewright.support", "TilewrightError"),
     "UserError": ("tilewright.support", "UserError"),
     "compile": ("tilewright.driver", "compile_model"),
+    "from_torch": ("tilewright.torch", "from_torch"),
     "load": ("tilewright.devices", "load_model"),
     "scop": ("tilewright.driver", "scop"),
     "tune": ("tilewright.driver", "tune_model"),
@@ -51,6 +58,7 @@ __all__ = [
     "UserError",
     "__version__",
     "compile",
+    "from_torch",
     "load",
     "scop",
     "tune",

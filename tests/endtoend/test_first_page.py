@@ -1,6 +1,8 @@
 """The Python blocks of the first page run as they stand."""
 
+import importlib
 import re
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from onnx import helper, save
 
 import tilewright
+from extras import has_torch
 from onnx_models import model, tensor
 
 PAGE = Path(__file__).parents[2] / "README.md"
@@ -30,22 +33,25 @@ def test_a_program_with_its_schedule():
 
 
 @pytest.mark.filterwarnings("ignore")  # what torch's exporter remarks
-def test_from_a_torch_module_to_a_running_model(tmp_path, monkeypatch):
-    """Five lines; torch, and what its exporter needs, are no dependencies (`benchmarks/fresh_models.py`)."""
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("onnxscript")
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.skipif(
+    not has_torch() or not entry_points(group="torch_dynamo_backends", name="tilewright"),
+    reason="torch is not installed, or the package is not, so that torch does not find it",
+)
+def test_from_a_torch_module_to_a_running_model():
+    torch = importlib.import_module("torch")
 
     def network():
         layers = torch.nn
         return layers.Sequential(
-            layers.Conv2d(3, 4, 3), layers.ReLU(), layers.Flatten(), layers.LazyLinear(7)
-        )
+            layers.Conv2d(3, 4, 7, stride=4), layers.ReLU(), layers.MaxPool2d(9), layers.Flatten(),
+            layers.Linear(144, 7),
+        )  # fmt: skip
 
-    names = {"MyNetwork": network}
-    exec(block("torch.onnx.export"), names)
-    wanted = names["net"](names["image"]).detach().numpy()
-    np.testing.assert_allclose(names["logits"], wanted, rtol=1e-4, atol=1e-4)
+    names = {"MyNetwork": network, "loss_of": lambda logits: logits.square().mean()}
+    exec(block("from_torch"), names)
+    wanted = names["net"](names["image"])
+    torch.testing.assert_close(names["logits"], wanted, rtol=1e-4, atol=1e-4)
+    assert all(weight.grad is not None for weight in names["net"].parameters())
 
 
 def test_calls_and_saved_models(tmp_path, monkeypatch, capsys):

@@ -48,7 +48,7 @@ _log = get_logger(__name__)
 
 @overload
 def compile_model(
-    model: Source,
+    model: Source | Graph,
     *,
     target: str | TargetBase = ...,
     threads: int | None = ...,
@@ -115,7 +115,7 @@ def compile_model(
     progress: Progress = ...,
 ) -> CompiledModel | CompiledProgram: ...
 def compile_model(
-    model: Source | Program | Schedule,
+    model: Source | Graph | Program | Schedule,
     *,
     target: str | TargetBase = "cpu",
     threads: int | None = None,
@@ -140,7 +140,8 @@ def compile_model(
     """Compile an ONNX model, a program of :mod:`tilewright.lang`, a schedule or a C file for this machine.
 
     ``model`` is a path, the bytes of a file, or an ``onnx.ModelProto``; a model with external weights must be
-    a path. A program is compiled by the strategy, a schedule as it stands; one with symbolic sizes that
+    a path; or the typed graph that a front end has made of one.
+    A program is compiled by the strategy, a schedule as it stands; one with symbolic sizes that
     ``shapes`` does not settle becomes a :class:`CompiledProgram`, which takes them from its arrays.
     ``threads`` is how many threads a run uses (default: the settings, else one a CPU). ``shapes``
     settles sizes that the model leaves open: an input's name with its shape, or the name of an unknown
@@ -220,7 +221,7 @@ def compile_model(
         return OnCpu(machine, choices, wanted, options, pool, memory, checks)
 
     if dynamic is not None:
-        if not isinstance(machine, CpuTarget) or known is not None:
+        if not isinstance(machine, CpuTarget) or known is not None or isinstance(model, Graph):
             raise InputError("dynamic= is for CPUs, without a plan", hint="shapes= settles the sizes")
         read = read_onnx(model, limits=_limits(memory))
         open_sizes = read_sizes(dynamic, same, read, settled, fixed)
@@ -235,7 +236,9 @@ def compile_model(
     def imported() -> Graph:
         with clock.phase("import"):
             progress("import", 0, 1)
-            graph = import_settled(model, settled, fixed, _limits(memory))
+            graph = model
+            if not isinstance(graph, Graph):
+                graph = import_settled(graph, settled, fixed, _limits(memory))
             progress("import", 1, 1)
         return graph
 

@@ -10,7 +10,7 @@ from tilewright.graph.counting import MOST_COUNTED
 from tilewright.graph.evaluate import evaluate_graph
 from tilewright.graph.fusion import FusionOptions, fuse
 from tilewright.graph.groups import Group, Partition
-from tilewright.graph.infer import typed_graph
+from tilewright.graph.infer import Inference, typed_graph
 from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory, plan_slots
 from tilewright.graph.model import (
     Array,
@@ -64,6 +64,7 @@ __all__ = [
     "FusionOptions",
     "Group",
     "INTEGER_PASSES",
+    "Inference",
     "NARROW_INTEGERS",
     "OWN",
     "PASSES",

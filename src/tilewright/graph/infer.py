@@ -65,43 +65,47 @@ def typed_graph(
     for value, type_ in inputs.items():
         if not type_.is_static:
             raise InternalError(f"the input {quoted(value)} has unknown sizes: {type_}")
-    walk = _Inference(dict(inputs), dict(constants), limits or Limits(), refused or {}, expand, counted)
+    walk = Inference(dict(inputs), dict(constants), limits or Limits(), refused or {}, expand, counted)
     walk.lists.update(lists)
     walk.inner = inner
     walk.run(nodes)
-    for value in outputs:
-        if value in walk.sequences and counted is None:
-            raise UnsupportedOperatorError(
-                f"the model's output {quoted(value)} is a sequence of tensors",
-                hint="models with open sizes give lists: dynamic={}",
-            )
-        walk.as_list(value)
-    for value in outputs:
-        if is_sized(walk.constants.get(value)):
-            walk.give(value)
-    if walk.undetermined:
-        raise UndeterminedError(walk.refused, tuple(walk.undetermined))
-    if walk.refused:
-        raise UnsupportedOperatorError.of(walk.refused)
-    graph = Graph(
-        inputs=(*inputs, *lists),
-        outputs=(*outputs, *dict.fromkeys(value for value, *_ in walk.counts.values())),
-        nodes=tuple(walk.nodes),
-        constants=walk.constants,
-        types=walk.types,
-        lists=walk.lists,
-        name=name,
-        counts=walk.counts,
-        returned=len(outputs),
-        controls=walk.controls,
-        relations=tuple(walk.relations),
-    )
-    graph.check()
-    return without_dead_code(graph)
+    return walk.graph((*inputs, *lists), outputs, name)
 
 
-class _Inference(Choices):
-    """The whole walk."""
+class Inference(Choices):
+    """The whole walk. Front ends that write a graph node by node see each one's types as they go."""
+
+    def graph(self, inputs: Sequence[str], outputs: Sequence[str], name: str = "") -> Graph:
+        """The graph of the nodes that were visited, checked. Raises as :func:`typed_graph` does."""
+        for value in outputs:
+            if value in self.sequences and self.counted is None:
+                raise UnsupportedOperatorError(
+                    f"the model's output {quoted(value)} is a sequence of tensors",
+                    hint="models with open sizes give lists: dynamic={}",
+                )
+            self.as_list(value)
+        for value in outputs:
+            if is_sized(self.constants.get(value)):
+                self.give(value)
+        if self.undetermined:
+            raise UndeterminedError(self.refused, tuple(self.undetermined))
+        if self.refused:
+            raise UnsupportedOperatorError.of(self.refused)
+        graph = Graph(
+            inputs=tuple(inputs),
+            outputs=(*outputs, *dict.fromkeys(value for value, *_ in self.counts.values())),
+            nodes=tuple(self.nodes),
+            constants=self.constants,
+            types=self.types,
+            lists=self.lists,
+            name=name,
+            counts=self.counts,
+            returned=len(outputs),
+            controls=self.controls,
+            relations=tuple(self.relations),
+        )
+        graph.check()
+        return without_dead_code(graph)
 
     def visit(self, node: Node) -> None:
         """Take one node in: evaluate it, type it, or note why it cannot be compiled."""
@@ -194,7 +198,7 @@ class _Inference(Choices):
         outside = [value for value in read_outside(body) if value in self.types]
         given = {value: self.types[value] for value in outside if value not in self.constants}
         known = {value: self.constants[value] for value in outside if value in self.constants}
-        walk = _Inference({}, {}, self.limits, self.unreadable, self.expand, self.counted)
+        walk = Inference({}, {}, self.limits, self.unreadable, self.expand, self.counted)
         taken_ = {}
         lists = {
             value: self.lists[value] for value in map(self.as_list, read_outside(body)) if value in self.lists

@@ -101,7 +101,7 @@ class Arithmetic(Scopes):
         )
 
     def _widened(self, a: Val) -> Val:
-        """Numbers of bf16 as f32, by integers: a comparison of ``fpext`` LLVM narrows again."""
+        """Numbers of bf16 as f32, by integers: LLVM narrows comparisons and the floor of ``fpext`` again."""
         bits = self.convert("zext", self.convert("bitcast", a, I16), I32)
         return self.convert("bitcast", self.op("shl", bits, self.const(16, I32)), F32)
 
@@ -156,6 +156,9 @@ class Arithmetic(Scopes):
 
     def convert(self, name: str, a: Val, dtype: DType) -> Val:
         """A conversion instruction (``sext``, ``fptosi``, ``bitcast`` …)."""
+        if name == "fpext" and a.dtype == BF16 and not self.rounds_bf16:
+            wide = self._widened(a)
+            return wide if dtype == F32 else self.convert(name, wide, dtype)
         target = type_text(dtype.name, a.lanes)
         return self.pure(
             f"{name} {a.dtype.name}", dtype, a.lanes, (a,), lambda o: f"{name} {o[0].typed} to {target}"

@@ -25,7 +25,7 @@ from tilewright.graph.ops.common import (
     stem,
     wide,
 )
-from tilewright.graph.registry import Context, Kind, operator
+from tilewright.graph.registry import OWN, Context, Kind, operator
 from tilewright.ir import dtype_of
 
 _ELEMENTWISE = Kind.ELEMENTWISE
@@ -56,13 +56,41 @@ _FUNCTIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyType(
     }
 )
 
+#: Functions that the standard composes of others, at a loss of digits or of signs.
+_OWN_FUNCTIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyType(
+    {
+        "Trunc": lang.trunc,
+        "Expm1": lang.expm1,
+        "Log1p": lang.log1p,
+        "Log2": lang.log2,
+        "Exp2": lang.exp2,
+        "Rsqrt": lang.rsqrt,
+    }
+)
+
 
 @operator(*_FUNCTIONS, kind=_ELEMENTWISE)
+@operator(*_OWN_FUNCTIONS, kind=_ELEMENTWISE, domain=OWN)
 def function(ctx: Context, x: Operand) -> Operand:
     """A function of one floating-point argument."""
-    if ctx.node.op == "Erf" and not is_float(x.dtype):
+    op = ctx.node.op
+    if (op == "Erf" or ctx.node.domain) and not is_float(x.dtype):
+        raise ctx.unsupported(f"{op} of {x.dtype}")
+    return elementwise(ctx, _OWN_FUNCTIONS[op] if ctx.node.domain else _FUNCTIONS[op], x)
+
+
+_OWN_PAIRS: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxyType(
+    {"Atan2": lang.atan2, "CopySign": lang.copysign, "FloorDiv": lambda x, y: x // y}
+)
+
+
+@operator(*_OWN_PAIRS, kind=_ELEMENTWISE, domain=OWN)
+def function_of_two(ctx: Context, x: Operand, y: Operand) -> Operand:
+    """A function of two numbers of one type; quotients of integers are rounded down."""
+    ctx.require(x.dtype == y.dtype, f"its inputs have the dtypes {x.dtype} and {y.dtype}")
+    if is_float(x.dtype) == (ctx.node.op == "FloorDiv"):
         raise ctx.unsupported(f"{ctx.node.op} of {x.dtype}")
-    return elementwise(ctx, _FUNCTIONS[ctx.node.op], x)
+    return elementwise(ctx, _OWN_PAIRS[ctx.node.op], x, y)
 
 
 @operator("Abs", kind=_ELEMENTWISE)

@@ -1,0 +1,67 @@
+"""Element types of torch, under the names that they have here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+
+from tilewright.graph import Array, TensorType
+from tilewright.ir import dtype_of
+
+#: Those that kernels know; complex, quantised and 8-bit floating-point numbers are not among them.
+DTYPES: Final[Mapping[torch.dtype, str]] = MappingProxyType(
+    {
+        torch.float64: "f64",
+        torch.float32: "f32",
+        torch.float16: "f16",
+        torch.bfloat16: "bf16",
+        torch.int64: "i64",
+        torch.int32: "i32",
+        torch.int16: "i16",
+        torch.int8: "i8",
+        torch.uint8: "u8",
+        torch.bool: "bool",
+    }
+)
+
+_TORCH: Final = MappingProxyType({dtype_of(name).numpy: dtype for dtype, name in DTYPES.items()})
+
+
+def tensor_type(tensor: torch.Tensor) -> TensorType | None:
+    """The type of a tensor, fake or not; None for one that kernels cannot take.
+
+    That is one of another element type, on another device, sparse, or of a subclass that means more by it.
+    """
+    dtype = DTYPES.get(tensor.dtype)
+    plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    if dtype is None or not plain or not all(isinstance(size, int) for size in tensor.shape):
+        return None
+    return TensorType(dtype, tuple(tensor.shape))
+
+
+def as_array(tensor: torch.Tensor) -> Array:
+    """The memory of a tensor of the CPU, as an array of the same strides."""
+    plain = tensor.detach()
+    if plain.is_conj() or plain.is_neg():
+        plain = plain.resolve_conj().resolve_neg()
+    if plain.dtype == torch.bfloat16:
+        bits: Array = plain.view(torch.int16).numpy()
+        return bits.view(dtype_of("bf16").numpy)
+    array: Array = plain.numpy()
+    return array
+
+
+def as_tensor(array: Array) -> torch.Tensor:
+    """The memory of an array, as a tensor of the same strides."""
+    if not array.size:
+        # arrays of nothing have any strides
+        return torch.empty(array.shape, dtype=_TORCH[array.dtype])
+    if array.dtype == dtype_of("bf16").numpy:
+        bits: Any = torch.from_numpy(array.view("int16"))
+        half: torch.Tensor = bits.view(torch.bfloat16)
+        return half
+    tensor: torch.Tensor = torch.from_numpy(array)
+    return tensor

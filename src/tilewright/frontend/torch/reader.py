@@ -1,0 +1,295 @@
+"""From a graph of ATen operators with fake tensors to a typed graph, and what of it cannot be read."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import torch
+from torch import fx
+
+from tilewright.frontend.torch.dtypes import as_array, tensor_type
+from tilewright.frontend.torch.table import rule_of
+from tilewright.frontend.torch.writer import Value, Writer
+from tilewright.graph import Graph, Limits, TensorType
+from tilewright.support import InternalError, NodeLocation, UserError
+
+#: Tensors in a graph module of at most so many elements are constants of the compiled model.
+_SMALL: Final = 1 << 16
+
+Read: TypeAlias = Any
+"""What a node was read as: a Value, a number, sequences of them; `_LOST` for what is no tensor here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A node that is left to torch: where it comes from in the user's code, its operator, and why."""
+
+    place: str
+    operator: str
+    reason: str
+
+    @property
+    def location(self) -> NodeLocation:
+        """The node, for messages."""
+        return NodeLocation(self.place, self.operator)
+
+    def __str__(self) -> str:
+        return f"{self.operator} ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A tensor that a run gives: which argument it is, and its axes in the order of memory."""
+
+    at: int
+    name: str
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result: of the graph, under the given order of axes, or of `given`: an argument, or a number."""
+
+    value: str = ""
+    order: tuple[int, ...] = ()
+    argument: int | None = None
+    number: Any = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadModule:
+    """A graph of torch as it was read; `graph` is None where there are refusals."""
+
+    graph: Graph | None
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    refused: Mapping[fx.Node, Refusal]
+
+
+class _Lost:
+    """What a node that cannot be read makes besides tensors."""
+
+
+_LOST: Final = _Lost()
+
+
+def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The axes from the one with the largest stride on, where the elements fill memory; else as they are."""
+    axes = [*range(tensor.dim())]
+    if tensor.is_contiguous() or tensor.numel() == 0:
+        return tuple(axes)
+    order = sorted(axes, key=lambda axis: (-tensor.stride(axis), axis))
+    step = 1
+    for axis in reversed(order):
+        if tensor.size(axis) != 1 and tensor.stride(axis) != step:
+            return tuple(axes)
+        step *= tensor.size(axis)
+    return tuple(order)
+
+
+def read_module(
+    module: fx.GraphModule,
+    *,
+    frozen: Mapping[int, torch.Tensor] | None = None,
+    name: str = "torch",
+    limits: Limits | None = None,
+) -> ReadModule:
+    """Read a graph module of ATen operators, its nodes' ``meta["val"]`` fake tensors of known sizes.
+
+    ``frozen`` are arguments whose elements are known: constants of the model, over their own memory.
+    Nodes that cannot be read are listed, each with its reason; nothing is raised for them.
+    """
+    return _Reader(module, dict(frozen or {}), Writer(limits or Limits())).read(name)
+
+
+@dataclass(slots=True)
+class _Reader:
+    module: fx.GraphModule
+    frozen: Mapping[int, torch.Tensor]
+    writer: Writer
+    known: dict[fx.Node, Read] = field(default_factory=dict)
+    refused: dict[fx.Node, Refusal] = field(default_factory=dict)
+    inputs: list[Input] = field(default_factory=list)
+    arguments: dict[fx.Node, int] = field(default_factory=dict)
+
+    def read(self, name: str) -> ReadModule:
+        outputs: tuple[Output, ...] = ()
+        for node in self.module.graph.nodes:
+            self.writer.name = node.name
+            match node.op:
+                case "placeholder":
+                    self._placeholder(node)
+                case "get_attr":
+                    self._attribute(node)
+                case "output":
+                    outputs = tuple(self._output(each) for each in _flat(node.args[0]))
+                case _:
+                    self._call(node)
+        if self.refused:
+            return ReadModule(None, (), (), self.refused)
+        wanted = list(dict.fromkeys(each.value for each in outputs if each.value))
+        graph = self.writer.walk.graph([each.name for each in self.inputs], wanted, name)
+        named = {value: at for at, value in enumerate(wanted)}
+        graph = replace(graph, output_names=tuple(f"output_{named[value]}" for value in graph.outputs))
+        return ReadModule(graph, tuple(self.inputs), outputs, {})
+
+    def _placeholder(self, node: fx.Node) -> None:
+        at = len(self.arguments)
+        self.arguments[node] = at
+        found = node.meta.get("val")
+        users = [user for user in node.users if user.op != "output"]
+        if not isinstance(found, torch.Tensor):
+            self.known[node] = found if isinstance(found, bool | int | float) else _LOST
+            return
+        type_ = tensor_type(found)
+        if type_ is None or not users:
+            self.known[node] = _LOST
+            return
+        if at in self.frozen:
+            self.known[node] = self._constant(self.frozen[at])
+            return
+        order = memory_order(found)
+        value = self.writer.input(
+            node.name, TensorType(type_.dtype, tuple(type_.sizes[axis] for axis in order))
+        )
+        self.inputs.append(Input(at, node.name, order))
+        self.known[node] = self.writer.transpose(value, [order.index(axis) for axis in range(len(order))])
+
+    def _constant(self, tensor: torch.Tensor) -> Value:
+        order = memory_order(tensor)
+        array = as_array(tensor.permute(order))
+        value = self.writer.constant(np.ascontiguousarray(array).reshape(array.shape))
+        return self.writer.transpose(value, [order.index(axis) for axis in range(len(order))])
+
+    def _attribute(self, node: fx.Node) -> None:
+        found: Any = self.module
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        plain = isinstance(found, torch.Tensor) and type(found) in (torch.Tensor, torch.nn.Parameter)
+        if not plain or tensor_type(found) is None or found.numel() > _SMALL:
+            self._refuse(node, "it is a tensor of the graph's own, of a kind that is not read")
+            return
+        self.known[node] = self._constant(found)
+
+    def _output(self, node: Any) -> Output:
+        if not isinstance(node, fx.Node):
+            return Output(number=node)
+        if node.op == "placeholder":
+            return Output(argument=self.arguments[node])
+        found = self.known[node]
+        if not isinstance(found, Value):
+            if not isinstance(found, bool | int | float) and not self.refused:
+                raise InternalError(f"{node.name} is returned, and was not read")
+            return Output(number=found)
+        fake = node.meta["val"]
+        order = memory_order(fake)
+        self.writer.name = f"{node.name}/out"
+        return Output(self.writer.transpose(found, order).name, order)
+
+    def _call(self, node: fx.Node) -> None:
+        if node.target is operator.getitem:
+            source, at = node.args
+            found = self.known[source] if isinstance(source, fx.Node) else source
+            if source in self.refused:
+                self._lost(node)
+            else:
+                self.known[node] = found[at]
+            return
+        made = node.meta.get("val")
+        if isinstance(made, bool | int | float):
+            self.known[node] = made
+            return
+        try:
+            self.known[node] = self._written(node, made)
+        except UserError as error:
+            self._refuse(node, error.what)
+
+    def _written(self, node: fx.Node, made: Any) -> Read:
+        writer = self.writer
+        rule = rule_of(node.target)
+        if rule is None:
+            writer.refuse("the operator is not read")
+        fakes = made if isinstance(made, list | tuple) else [made]
+        writer.outs = tuple(tensor_type(x) if isinstance(x, torch.Tensor) else None for x in fakes)
+        writer.wanted = frozenset(
+            int(user.args[1]) if user.target is operator.getitem else 0 for user in node.users
+        )
+        writer.location = place_of(node)
+        args = [self._argument(arg) for arg in node.args]
+        options = {key: self._argument(arg) for key, arg in node.kwargs.items()}
+        if any(x is _LOST for x in _flat([*args, *options.values()])):
+            writer.refuse("it takes what is no tensor of this machine's types")
+        if node.target._schema.name == "aten::as_strided":
+            source = node.args[0].meta["val"]
+            plain = source.is_contiguous() and source.storage_offset() == 0
+            writer.require(plain, "it reads the memory of a tensor that is not row-major")
+        try:
+            inspect.signature(rule).bind(writer, *args, **options)
+        except TypeError as error:
+            writer.refuse(f"its arguments are not read: {error}")
+        result = rule(writer, *args, **options)
+        results = [result] if isinstance(result, Value) else result
+        for at, (value, wanted) in enumerate(zip(results, writer.outs, strict=False)):
+            if value is None or (len(results) > 1 and at not in writer.wanted):
+                continue
+            if wanted is None or (value.dtype, value.shape) != (wanted.dtype, wanted.shape):
+                writer.refuse(f"it was read as {value.dtype}{list(value.shape)}, and is {wanted}")
+        return result
+
+    def _argument(self, arg: Any) -> Read:
+        if isinstance(arg, fx.Node):
+            return self.known[arg]
+        if isinstance(arg, list | tuple):
+            return [self._argument(each) for each in arg]
+        return arg
+
+    def _refuse(self, node: fx.Node, reason: str) -> None:
+        target = node.target
+        name = (
+            str(target)
+            if isinstance(target, torch._ops.OpOverload | str)
+            else getattr(target, "__name__", "")
+        )
+        self.refused[node] = Refusal(place_of(node), name or str(target), reason)
+        self._lost(node)
+
+    def _lost(self, node: fx.Node) -> None:
+        """Go on behind a node that torch runs: its results come from outside."""
+        found = node.meta.get("val")
+        self.known[node] = self._outside(node.name, found)
+
+    def _outside(self, name: str, found: Any) -> Read:
+        if isinstance(found, list | tuple):
+            return [self._outside(f"{name}/{at}", each) for at, each in enumerate(found)]
+        if isinstance(found, bool | int | float):
+            return found
+        type_ = tensor_type(found) if isinstance(found, torch.Tensor) else None
+        if type_ is None:
+            return _LOST
+        if name in self.writer.walk.types:
+            return Value(name, type_.dtype, type_.sizes)
+        return self.writer.input(name, type_)
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    if isinstance(values, list | tuple):
+        for each in values:
+            yield from _flat(each)
+    else:
+        yield values
+
+
+def place_of(node: fx.Node) -> str:
+    """Where a node is in the user's code: the module's path and the line, as far as torch knows them."""
+    modules: Sequence[Any] = list((node.meta.get("nn_module_stack") or {}).values())
+    path = str(modules[-1][0]) if modules else ""
+    path = path.removeprefix("L['self'].").replace("L['self']", "")
+    lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines()]
+    files = [at for at, line in enumerate(lines) if line.startswith("File ")]
+    line = lines[files[-1]] if files else ""
+    return ", ".join(part for part in (path, line) if part) or node.name

@@ -1,0 +1,69 @@
+"""The table of ATen's operators that are read, and how torch takes others apart into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+
+from tilewright.frontend.torch import elementwise, indexing, layers, movement, reductions
+from tilewright.frontend.torch.writer import Rule, Rules
+
+#: How each operator is written, by its name and overload in ``torch.ops.aten``.
+TABLE: Final[Rules] = MappingProxyType(
+    {**elementwise.RULES, **reductions.RULES, **movement.RULES, **indexing.RULES, **layers.RULES}
+)
+
+#: Operators that give other names and shapes to elements: alone they are left to torch, whose views are free.
+VIEWS: Final = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("view.default", "_unsafe_view.default", "reshape.default", "permute.default", "transpose.int"),
+        *("t.default", "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default"),
+        *("expand.default", "slice.Tensor", "select.int", "alias.default", "detach.default"),
+        *("split_with_sizes.default", "as_strided.default", "diagonal.default"),
+    )
+)
+
+#: What torch takes apart beyond its core set: mostly gradients.
+_FURTHER: Final = (
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit_functional",
+    "native_batch_norm",
+    "native_batch_norm_backward",
+    "native_group_norm_backward",
+    "native_layer_norm_backward",
+    "gelu_backward",
+    "elu_backward",
+    "leaky_relu_backward",
+    "hardtanh_backward",
+    "upsample_bilinear2d",
+    "upsample_nearest2d",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "replication_pad2d",
+    "addmv",
+    "narrow_copy",
+    "unbind_copy",
+    "nan_to_num",
+)
+
+
+def rule_of(target: object) -> Rule | None:
+    """How an operator is written; None for one that is not read."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return None
+    return TABLE.get(f"{target._schema.name.removeprefix('aten::')}.{target._overloadname}")
+
+
+@cache
+def decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """What torch is asked to take apart: what it can, but for what the table has as it is."""
+    aten = torch.ops.aten
+    further = [getattr(aten, name) for name in _FURTHER]
+    known = {**core_aten_decompositions(), **get_decompositions(further)}
+    return MappingProxyType({op: made for op, made in known.items() if rule_of(op) is None})

@@ -1,0 +1,235 @@
+"""Modules through ``torch.compile``: forward, backward, what falls back, options, sizes."""
+
+import extras
+
+extras.need_torch()
+
+import copy
+import importlib.metadata
+import threading
+from collections import Counter
+
+import pytest
+import torch
+
+from tilewright.support import InputError, UnsupportedOperatorError
+from tilewright.torch import Options, Share, backend, backend_of
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def compiled(function, share=None, **options):
+    return torch.compile(function, backend=backend_of(Options.of(options), share or Share()))
+
+
+class Block(torch.nn.Module):
+    """Convolution, statistics of a batch, a residual, a pool."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(4)
+        self.down = torch.nn.Conv2d(3, 4, 1)
+        self.head = torch.nn.Linear(4, 5)
+
+    def forward(self, x):
+        y = torch.relu(self.norm(self.conv(x)) + self.down(x))
+        return self.head(torch.nn.functional.max_pool2d(y, 2).mean((2, 3)))
+
+
+def test_inference_and_training_equal_torchs():
+    module, x = Block(), torch.randn(2, 3, 6, 6)
+    other = copy.deepcopy(module)
+    share = Share()
+    made = compiled(module, share)
+    for _ in range(2):
+        for each, run in ((module, made), (other, other)):
+            each.zero_grad()
+            run(x).square().sum().backward()
+        for a, b in zip(module.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-5)
+    for a, b in zip(module.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(a, b)
+    assert share.nodes and not share.eager
+    module.eval()
+    other.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(made(x), other(x), rtol=1e-4, atol=1e-5)
+
+
+def trained(model, made, batch, steps):
+    """The losses of so many steps."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss = torch.nn.functional.cross_entropy(made(batch).flatten(0, -2), torch.arange(6) % 4)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_a_transformer_learns_as_with_torch():
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    model = torch.nn.Sequential(torch.nn.Embedding(4, 8), layer, torch.nn.Linear(8, 4))
+    other, batch, share = copy.deepcopy(model), torch.tensor([[0, 1, 2], [3, 1, 0]]), Share()
+    losses = trained(model, compiled(model, share), batch, 12)
+    assert losses == pytest.approx(trained(other, other, batch, 12), rel=1e-4)
+    assert losses[-1] < losses[0] and not share.eager
+
+
+def test_random_numbers_are_torchs_own():
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3))
+    share, x = Share(), torch.randn(5, 4)
+    made = compiled(module, share)
+    torch.manual_seed(3)
+    expected = module(x)
+    torch.manual_seed(3)
+    torch.testing.assert_close(made(x), expected)
+    assert share.pieces == 2
+    assert share.eager == Counter({"aten.native_dropout.default (the operator is not read)": 1})
+    assert "torch runs 1 x aten.native_dropout" in str(share)
+
+
+def test_what_draws_numbers_keeps_its_order():
+    def function(x):
+        a = torch.nn.functional.dropout(x.exp(), 0.5)
+        b = torch.nn.functional.dropout(x, 0.5)
+        return a * 2 + b, torch.rand_like(a)
+
+    x = torch.randn(64)
+    torch.manual_seed(5)
+    expected = function(x)
+    torch.manual_seed(5)
+    torch.testing.assert_close(compiled(function)(x), expected)
+
+
+def test_fallback_can_be_forbidden():
+    def function(x):
+        return torch.lgamma(x) + 1
+
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="operator is not read") as caught:
+        compiled(function, fallback=False)(torch.ones(3))
+    error = caught.value.inner_exception
+    assert isinstance(error, UnsupportedOperatorError)
+    (place, _) = error.nodes[0]
+    assert "test_backend.py" in place.name and place.operator == "aten.lgamma.default"
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(InputError, match="no option 'thread'") as caught:
+        backend(None, [], options={"thread": 2})
+    assert "threads" in caught.value.hint
+
+
+INSTALLED = importlib.metadata.entry_points(group="torch_dynamo_backends", name="tilewright")
+
+
+@pytest.mark.skipif(not INSTALLED, reason="a checkout on the path, not installed: no entry points")
+def test_torch_finds_the_back_end_by_its_name():
+    assert "tilewright" in torch._dynamo.list_backends(())
+    made = torch.compile(lambda x: x * 2 + 1, backend="tilewright", options={"threads": 1})
+    assert made(torch.ones(3)).tolist() == [3.0, 3.0, 3.0]
+
+
+def test_sizes_of_runs():
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+    share = Share()
+    made = torch.compile(module, backend=backend_of(Options(), share), dynamic=True)
+    for size in (2, 5, 2, 7):
+        x = torch.randn(size, 4, requires_grad=True)
+        y = torch.randn(size, 4)
+        (found,) = torch.autograd.grad((made(x) * y).sum(), x)
+        (expected,) = torch.autograd.grad((module(x) * y).sum(), x)
+        torch.testing.assert_close(found, expected)
+    assert not share.eager and share.pieces == 6
+
+
+def test_views_and_updates_of_arguments():
+    def function(x, y):
+        x.add_(1)
+        y[1:3] = x[0]
+        return x.t(), y[0], x
+
+    args, others = ([torch.ones(3, 3), torch.zeros(4, 3)] for _ in range(2))
+    found, expected = compiled(function)(*args), function(*others)
+    torch.testing.assert_close([*found, *args], [*expected, *others])
+    assert found[0].data_ptr() == args[0].data_ptr()
+
+
+def test_frozen_weights_follow_their_changes():
+    module, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
+    made = compiled(module, freeze=True)
+    with torch.no_grad():
+        torch.testing.assert_close(made(x), module(x))
+        module.weight.mul_(2)
+        torch.testing.assert_close(made(x), module(x))
+        module.load_state_dict({"weight": torch.eye(4), "bias": torch.zeros(4)})
+        torch.testing.assert_close(made(x), x)
+
+
+def test_weights_that_are_not_frozen_are_read_in_each_run():
+    module, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
+    made = compiled(module)
+    with torch.no_grad():
+        made(x)
+        module.weight.data.zero_()
+        torch.testing.assert_close(made(x), module.bias.expand(2, 4))
+
+
+def test_results_are_not_overwritten_and_threads_do_not_disturb_each_other():
+    made = compiled(lambda x: torch.softmax(x, 1) @ x)
+    xs = [torch.randn(16, 16) for _ in range(4)]
+    expected = [torch.softmax(x, 1) @ x for x in xs]
+    made(xs[0])
+    found = [None] * 4
+
+    def run(at):
+        found[at] = [made(xs[at]) for _ in range(20)]
+
+    threads = [threading.Thread(target=run, args=(at,)) for at in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for results, right in zip(found, expected, strict=True):
+        for each in results:
+            torch.testing.assert_close(each, right)
+
+
+STRANGE = {
+    "complex": (lambda x: torch.fft.rfft(x).abs(), torch.randn(8)),
+    "data decides": (lambda x: x[x > 0] + 1, torch.randn(8)),
+    "control flow": (lambda x: x + 1 if x.sum() > 0 else x - 1, torch.ones(3)),
+    "an alias": (lambda x: (x, x.view(-1), x + 1), torch.ones(2, 3)),
+    "a constant": (lambda x: (torch.arange(3), x), torch.ones(2)),
+    "no tensors": (lambda x: 3, torch.ones(2)),
+    "negative bits": (lambda x: torch._neg_view(x) + 1, torch.ones(3)),
+    "print": (lambda x: (x + 1, torch._dynamo.graph_break(), x * 2)[::2], torch.ones(3)),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_what_is_strange_is_right(kind):
+    function, x = STRANGE[kind]
+    torch.testing.assert_close(compiled(function)(x), function(x))
+
+
+def test_tensors_of_other_kinds_are_torchs():
+    sparse = torch.eye(3).to_sparse()
+    torch.testing.assert_close(
+        compiled(lambda x: (x @ torch.ones(3, 3)) + 1)(sparse), torch.full((3, 3), 2.0)
+    )
+
+
+def test_autocast_and_half_precision():
+    module, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = compiled(module)(x), module(x)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected)
