@@ -18,12 +18,13 @@ from fuzz.random_graphs import random_model
 from tilewright.support import InternalError, TilewrightError
 
 SECONDS, SECONDS_OF_ALL = 15, 600
-#: Seeds on whose models two other engines differed: a slice backwards from before the beginning, nothing.
-FOUND = (1627, 5162)
 
 
 def by_another(model, feeds):
-    """What onnxruntime gives; None where it cannot, too."""
+    """What onnxruntime gives, or else the onnx package's evaluator; None where neither can."""
+    empty = [*(t.dims for t in model.graph.initializer), *(np.shape(a) for a in feeds.values())]
+    if any(node.op_type == "Einsum" for node in model.graph.node) and any(0 in shape for shape in empty):
+        return by_reference(model, feeds)  # onnxruntime 1.32 divides by 0 there, and ends the process
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -72,11 +73,6 @@ def run(seed):
         close = np.isclose(got, want, 1e-4, 1e-5 * size, equal_nan=True)
         assert close.all(), f"{where}: {got[~close][:3]} instead of {want[~close][:3]}"
     return True
-
-
-@pytest.mark.parametrize("seed", FOUND)
-def test_what_was_found(seed):
-    assert run(seed)
 
 
 @pytest.mark.slow
