@@ -316,7 +316,7 @@ def _norm(g: Graph) -> onnx.NodeProto:
     x = g.pick(FLOATS, range(3, 5))
     shape, dtype = g.values[x].shape, g.values[x].dtype.type
     if op == "LpNormalization":
-        return helper.make_node(op, [x], ["?"], axis=g.rng.randrange(len(shape)), p=g.rng.randint(1, 2))
+        return helper.make_node(op, [x], ["?"], axis=g.rng.randrange(len(shape)))
     if op == "LRN":
         return helper.make_node(op, [x], ["?"], size=g.rng.choice((1, 3, 5)))
     if op == "LayerNormalization":
@@ -465,5 +465,6 @@ def _model(nodes, inputs, constants, values, outputs) -> onnx.ModelProto:
         list(map(info, inputs)),
         made,
         [numpy_helper.from_array(a, n) for n, a in constants.items()],
+        value_info=[info(name) for node in nodes for name in node.output if name in values],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)

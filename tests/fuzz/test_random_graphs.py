@@ -11,6 +11,7 @@ import time
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import TensorProto
 
 import tilewright
 from fuzz.node_sizes import by_reference
@@ -18,13 +19,14 @@ from fuzz.random_graphs import random_model
 from tilewright.support import InternalError, TilewrightError
 
 SECONDS, SECONDS_OF_ALL = 15, 600
+#: What ends the process in onnxruntime 1.32 where operands are empty.
+FATAL = {"Einsum", "InstanceNormalization"}
 
 
 def by_another(model, feeds):
     """What onnxruntime gives, or else the onnx package's evaluator; None where neither can."""
-    empty = [*(t.dims for t in model.graph.initializer), *(np.shape(a) for a in feeds.values())]
-    if any(node.op_type == "Einsum" for node in model.graph.node) and any(0 in shape for shape in empty):
-        return by_reference(model, feeds)  # onnxruntime 1.32 divides by 0 there, and ends the process
+    if not FATAL.isdisjoint(node.op_type for node in model.graph.node):
+        return by_reference(model, feeds)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -63,6 +65,8 @@ def run(seed):
         raise AssertionError(f"seed {seed}: {error!r}") from error
     if wanted is None:
         return False
+    halves = any(value.type.tensor_type.elem_type == TensorProto.FLOAT16 for value in model.graph.value_info)
+    tolerance = 1e-2 if halves else 1e-4
     for value, got, want in zip(model.graph.output, results, wanted, strict=True):
         where = f"seed {seed}, {value.name}"
         assert (got.dtype, got.shape) == (want.dtype, want.shape), where
@@ -70,7 +74,7 @@ def run(seed):
             assert np.array_equal(got, want), where
             continue
         size = max(float(np.abs(want[np.isfinite(want)]).max(initial=0)), 1.0)
-        close = np.isclose(got, want, 1e-4, 1e-5 * size, equal_nan=True)
+        close = np.isclose(got, want, tolerance, tolerance / 10 * size, equal_nan=True)
         assert close.all(), f"{where}: {got[~close][:3]} instead of {want[~close][:3]}"
     return True
 
@@ -90,10 +94,11 @@ def test_random_models(request):
 if __name__ == "__main__":
     start, count = int(sys.argv[1]), int(sys.argv[2])
     bad = compared = 0
-    for each in range(start, start + count):
+    for ran, each in enumerate(range(start, start + count), 1):
         try:
             compared += run(each)
         except AssertionError as failure:
             bad += 1
             print(str(failure).splitlines()[0][:300], flush=True)
-    print(f"seeds {start} to {start + count - 1}: {compared} compared, {bad} failed")
+        if ran % 1000 == 0 or ran == count:
+            print(f"seeds {start} to {each}: {compared} compared, {bad} failed", flush=True)
