@@ -119,8 +119,10 @@ def _where(g: Graph) -> onnx.NodeProto:
 
 
 def _cast(g: Graph) -> onnx.NodeProto:
-    to = helper.np_dtype_to_tensor_dtype(np.dtype(g.rng.choice(DTYPES)))
-    return helper.make_node("Cast", [g.pick("iub" if g.rng.random() < 0.5 else "fb")], ["?"], to=to)
+    x, to = g.pick("iub" if g.rng.random() < 0.5 else "fb"), np.dtype(g.rng.choice(DTYPES))
+    if g.values[x].dtype.kind == "f" and to.kind == "u":
+        to = np.dtype(np.int64)  # what a negative number becomes is left open
+    return helper.make_node("Cast", [x], ["?"], to=helper.np_dtype_to_tensor_dtype(to))
 
 
 def _reduce(g: Graph) -> onnx.NodeProto:
