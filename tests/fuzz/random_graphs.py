@@ -14,6 +14,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+#: What is no number, or the end of what numbers are there: in the leaves of a quarter of all models.
+SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 1e30)
 SIZES = (0, 1, 1, 2, 3, 4, 5, 7)
 DTYPES = (np.float32,) * 8 + (np.float64, np.float16, np.int32, np.int64, np.bool_)
 DTYPES += (np.int8, np.uint8, np.int16, np.uint16, np.uint32, np.uint64)
@@ -47,6 +49,7 @@ class Graph:
     values: dict[str, np.ndarray] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
+    special: bool = False
 
     def array(self, shape: tuple[int, ...], dtype: type) -> np.ndarray:
         """Elements that are exact in every type: what is computed of them differs by rounding alone."""
@@ -55,7 +58,10 @@ class Graph:
             return self.numpy.integers(0, 2, shape).astype(bool)
         if kind in "iu":
             return self.numpy.integers(0 if kind == "u" else -4, 5, shape).astype(dtype)
-        return (self.numpy.integers(-16, 17, shape) / 8).astype(dtype)
+        made = np.asarray(self.numpy.integers(-16, 17, shape) / 8)
+        if self.special:
+            made = np.where(self.numpy.random(shape) < 0.2, self.numpy.choice(SPECIAL, shape), made)
+        return made.astype(dtype)
 
     def leaf(self, shape: tuple[int, ...], dtype: type) -> str:
         """A new input or constant."""
@@ -120,8 +126,9 @@ def _where(g: Graph) -> onnx.NodeProto:
 
 def _cast(g: Graph) -> onnx.NodeProto:
     x, to = g.pick("iub" if g.rng.random() < 0.5 else "fb"), np.dtype(g.rng.choice(DTYPES))
-    if g.values[x].dtype.kind == "f" and to.kind == "u":
-        to = np.dtype(np.int64)  # what a negative number becomes is left open
+    if g.values[x].dtype.kind == "f" and to.kind in "iu":
+        # what a number becomes that is not in range is left open
+        to = np.dtype(np.float64 if g.special else np.int64)
     return helper.make_node("Cast", [x], ["?"], to=helper.np_dtype_to_tensor_dtype(to))
 
 
@@ -429,12 +436,17 @@ MAKERS: tuple[Callable[[Graph], onnx.NodeProto], ...] = (
 )
 
 
+#: Makers of models with special values: not those where engines pass over padding or not (0 times infinity),
+#: add in other orders, or take a maximum of what is no number.
+ORDERED = tuple(maker for maker in MAKERS if maker not in (_conv, _pool, _picture, _einsum))
+
+
 def random_model(seed: int, evaluate: Callable[..., list[np.ndarray] | None]) -> tuple[onnx.ModelProto, dict]:
     """A model and what it is run on. `evaluate` gives values of single nodes, None for wrong ones."""
     rng = random.Random(seed)
-    g = Graph(rng, np.random.default_rng(seed))
+    g = Graph(rng, np.random.default_rng(seed), special=rng.random() < 0.25)
     for _ in range(rng.randint(1, 10)):
-        node = rng.choice(MAKERS)(g)
+        node = rng.choice(ORDERED if g.special else MAKERS)(g)
         node.output[:] = [f"v{len(g.nodes)}" + "b" * k for k in range(len(node.output))]
         reads = {name: g.constants.get(name, g.values.get(name)) for name in node.input if name}
         made = evaluate(_model([node], list(reads), {}, reads, node.output), reads)
@@ -442,7 +454,7 @@ def random_model(seed: int, evaluate: Callable[..., list[np.ndarray] | None]) ->
             isinstance(a, np.ndarray | np.generic) and np.size(a) <= 1 << 14 for a in made
         ):
             continue
-        if not all(np.isfinite(a).all() for a in made if a.dtype.kind == "f"):
+        if not (g.special or all(np.isfinite(a).all() for a in made if a.dtype.kind == "f")):
             continue
         g.nodes.append(node)
         g.values.update(zip(node.output, map(np.asarray, made), strict=True))

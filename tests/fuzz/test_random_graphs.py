@@ -44,7 +44,8 @@ def by_both(model, feeds):
     if first is None or second is None:
         return None
     same = all(
-        np.shape(a) == np.shape(b) and np.allclose(a, b, *TOLERANCES[np.asarray(a).dtype == np.float16])
+        np.shape(a) == np.shape(b)
+        and np.allclose(a, b, *TOLERANCES[np.asarray(a).dtype == np.float16], equal_nan=True)
         for a, b in zip(first, second, strict=True)
     )
     return second if same else None
