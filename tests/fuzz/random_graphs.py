@@ -61,7 +61,8 @@ class Graph:
         made = np.asarray(self.numpy.integers(-16, 17, shape) / 8)
         if self.special:
             made = np.where(self.numpy.random(shape) < 0.2, self.numpy.choice(SPECIAL, shape), made)
-        return made.astype(dtype)
+        with np.errstate(over="ignore"):
+            return made.astype(dtype)
 
     def leaf(self, shape: tuple[int, ...], dtype: type) -> str:
         """A new input or constant."""
