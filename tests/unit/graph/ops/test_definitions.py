@@ -94,6 +94,12 @@ def test_a_mean_of_nothing_is_no_number(shape: tuple[int, ...], axes: list[int],
     np.testing.assert_array_equal(found, np.sum(np.zeros(shape, dtype), axis=tuple(axes)) + np.nan)
 
 
+@pytest.mark.parametrize("axes", [[3], [2, 3]])
+def test_sums_of_nothing_along_planes(axes: list[int]) -> None:
+    (found,) = run("ReduceL1", np.zeros((7, 4, 2, 0), np.float32), np.array(axes), fixed=[1])
+    np.testing.assert_array_equal(found, np.zeros((7, 4, 1 if 2 in axes else 2, 1)))
+
+
 @pytest.mark.parametrize("value", [None, False, True])
 def test_truth_values_are_padded_with_truth_values(value: bool | None) -> None:
     x = np.array([[True, False], [False, True]])
