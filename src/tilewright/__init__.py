@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from tilewright.driver import CompiledModel, CompiledProgram, DynamicModel, Nest, scop
     from tilewright.driver import compile_model as compile
     from tilewright.driver import tune_model as tune
-    from tilewright.runtime import Model, SavedDynamicModel, SavedModel, SavedNest
-    from tilewright.support import InternalError, TilewrightError, UserError
+    from tilewright.runtime import Model, SavedDynamicModel, SavedModel, SavedNest, Stop
+    from tilewright.support import InternalError, StoppedError, TilewrightError, UserError
 
 __version__ = "0.1.0"
 
@@ -29,6 +29,8 @@ _EXPORTS: Final = {
     "SavedDynamicModel": ("tilewright.runtime", "SavedDynamicModel"),
     "SavedModel": ("tilewright.runtime", "SavedModel"),
     "SavedNest": ("tilewright.runtime", "SavedNest"),
+    "Stop": ("tilewright.runtime", "Stop"),
+    "StoppedError": ("tilewright.support", "StoppedError"),
     "TilewrightError": ("tilewright.support", "TilewrightError"),
     "UserError": ("tilewright.support", "UserError"),
     "compile": ("tilewright.driver", "compile_model"),
@@ -47,6 +49,8 @@ __all__ = [
     "SavedDynamicModel",
     "SavedModel",
     "SavedNest",
+    "Stop",
+    "StoppedError",
     "TilewrightError",
     "UserError",
     "__version__",

@@ -56,6 +56,7 @@ from tilewright.runtime.saved_nest import SavedNest
 from tilewright.runtime.saved_open import SavedDynamicModel
 from tilewright.runtime.size_program import SIZE_OPS, SizeProgram
 from tilewright.runtime.staged import PlanRun, StagedPlan
+from tilewright.runtime.stop import Stop
 from tilewright.runtime.tensors import (
     HoldsCode,
     TensorInfo,
@@ -73,6 +74,7 @@ from tilewright.runtime.tensors import (
 )
 
 __all__ = [
+    "Stop",
     "AffineDim",
     "ALIGNMENT",
     "ARENA",
