@@ -31,8 +31,7 @@ class Stop:
     """
 
     def __init__(self, timeout: float | None = None) -> None:
-        numeric = timeout is None or (isinstance(timeout, int | float) and not isinstance(timeout, bool))
-        if not numeric or (timeout is not None and not 0 < timeout < math.inf):
+        if timeout is not None and not (_is_number(timeout) and 0 < timeout < math.inf):
             raise InputError(
                 f"timeout={timeout!r} must be a positive number of seconds", hint="or leave it out"
             )
@@ -63,3 +62,7 @@ class Stop:
         at = max(n for n, (thread, _) in enumerate(self._entered) if thread == own)
         _, made = self._entered.pop(at)
         library().tw_stop_by(made.outer)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
