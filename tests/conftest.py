@@ -6,11 +6,13 @@ import random
 import shutil
 import tempfile
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Verbosity, settings
 
 import fuzzer_counts
+from machines import MACHINES, pretend
 from refusals import Recorder
 
 # A failing example prints how to run it again, every run its seed. No profile depends on the machine's speed.
@@ -30,6 +32,10 @@ def pytest_configure(config):
         folder = tempfile.mkdtemp(prefix="tilewright-tests-")
         os.environ["TILEWRIGHT_CACHE_DIR"] = folder
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    if config.getoption("--machine"):
+        folder = tempfile.mkdtemp(prefix="tilewright-machine-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        pretend(config.getoption("--machine"), Path(folder))
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(random.SystemRandom().getrandbits(32))
     config.pluginmanager.register(fuzzer_counts, "fuzzer counts")
@@ -45,9 +51,14 @@ def pytest_report_header(config):
 
 
 def pytest_addoption(parser):
-    """Add `--update-golden`, `--all` and `--refusals`."""
+    """Add `--update-golden`, `--all`, `--machine` and `--refusals`."""
     parser.addoption(
         "--all", action="store_true", help="the whole replay corpus (tests/replay), not a sample of it"
+    )
+    parser.addoption(
+        "--machine",
+        choices=sorted(MACHINES),
+        help="another machine than this one, as far as this one can run its code: tests do not depend on it",
     )
     parser.addoption(
         "--refusals",

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tilewright.driver import CompiledModel, CompiledProgram, DynamicModel, Nest, scop
     from tilewright.driver import compile_model as compile
     from tilewright.driver import tune_model as tune
-    from tilewright.runtime import Model, SavedDynamicModel, SavedModel, SavedNest
-    from tilewright.support import InternalError, TilewrightError, UserError
+    from tilewright.runtime import Model, SavedDynamicModel, SavedModel, SavedNest, Stop
+    from tilewright.support import InternalError, StoppedError, TilewrightError, UserError
 
     # of a package above those that import this one: a type checker does without its signature
     from_torch: Callable[..., Any]
@@ -35,6 +35,8 @@ _EXPORTS: Final = {
     "SavedDynamicModel": ("tilewright.runtime", "SavedDynamicModel"),
     "SavedModel": ("tilewright.runtime", "SavedModel"),
     "SavedNest": ("tilewright.runtime", "SavedNest"),
+    "Stop": ("tilewright.runtime", "Stop"),
+    "StoppedError": ("tilewright.support", "StoppedError"),
     "TilewrightError": ("tilewright.support", "TilewrightError"),
     "UserError": ("tilewright.support", "UserError"),
     "compile": ("tilewright.driver", "compile_model"),
@@ -54,6 +56,8 @@ __all__ = [
     "SavedDynamicModel",
     "SavedModel",
     "SavedNest",
+    "Stop",
+    "StoppedError",
     "TilewrightError",
     "UserError",
     "__version__",

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import TensorProto
 
 import tilewright
 from fuzz.node_sizes import by_reference
@@ -18,12 +19,16 @@ from fuzz.random_graphs import random_model
 from tilewright.support import InternalError, TilewrightError
 
 SECONDS, SECONDS_OF_ALL = 15, 600
-#: Seeds on whose models two other engines differed: a slice backwards from before the beginning, nothing.
-FOUND = (1627, 5162)
+#: Relative and absolute, without and with numbers of 16 bits.
+TOLERANCES = ((1e-4, 1e-5), (1e-2, 1e-3))
+#: What ends the process in onnxruntime 1.32 where operands are empty.
+FATAL = {"Einsum", "InstanceNormalization"}
 
 
 def by_another(model, feeds):
-    """What onnxruntime gives; None where it cannot, too."""
+    """What onnxruntime gives, or else the onnx package's evaluator; None where neither can."""
+    if not FATAL.isdisjoint(node.op_type for node in model.graph.node):
+        return by_reference(model, feeds)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -36,13 +41,14 @@ def by_another(model, feeds):
 def by_both(model, feeds):
     """What the two engines agree on: of nothing at all one says a mean is 0, and one slices as numpy does."""
     first, second = by_another(model, feeds), by_reference(model, feeds)
-    if (
-        first is None
-        or second is None
-        or any(np.shape(a) != np.shape(b) for a, b in zip(first, second, strict=True))
-    ):
+    if first is None or second is None:
         return None
-    return second
+    same = all(
+        np.shape(a) == np.shape(b)
+        and np.allclose(a, b, *TOLERANCES[np.asarray(a).dtype == np.float16], equal_nan=True)
+        for a, b in zip(first, second, strict=True)
+    )
+    return second if same else None
 
 
 def run(seed):
@@ -62,6 +68,8 @@ def run(seed):
         raise AssertionError(f"seed {seed}: {error!r}") from error
     if wanted is None:
         return False
+    halves = any(value.type.tensor_type.elem_type == TensorProto.FLOAT16 for value in model.graph.value_info)
+    relative, absolute = TOLERANCES[halves]
     for value, got, want in zip(model.graph.output, results, wanted, strict=True):
         where = f"seed {seed}, {value.name}"
         assert (got.dtype, got.shape) == (want.dtype, want.shape), where
@@ -69,14 +77,9 @@ def run(seed):
             assert np.array_equal(got, want), where
             continue
         size = max(float(np.abs(want[np.isfinite(want)]).max(initial=0)), 1.0)
-        close = np.isclose(got, want, 1e-4, 1e-5 * size, equal_nan=True)
+        close = np.isclose(got, want, relative, absolute * size, equal_nan=True)
         assert close.all(), f"{where}: {got[~close][:3]} instead of {want[~close][:3]}"
     return True
-
-
-@pytest.mark.parametrize("seed", FOUND)
-def test_what_was_found(seed):
-    assert run(seed)
 
 
 @pytest.mark.slow
@@ -94,10 +97,11 @@ def test_random_models(request):
 if __name__ == "__main__":
     start, count = int(sys.argv[1]), int(sys.argv[2])
     bad = compared = 0
-    for each in range(start, start + count):
+    for ran, each in enumerate(range(start, start + count), 1):
         try:
             compared += run(each)
         except AssertionError as failure:
             bad += 1
             print(str(failure).splitlines()[0][:300], flush=True)
-    print(f"seeds {start} to {start + count - 1}: {compared} compared, {bad} failed")
+        if ran % 1000 == 0 or ran == count:
+            print(f"seeds {start} to {each}: {compared} compared, {bad} failed", flush=True)

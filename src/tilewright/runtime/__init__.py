@@ -57,6 +57,7 @@ from tilewright.runtime.saved_nest import SavedNest
 from tilewright.runtime.saved_open import SavedDynamicModel
 from tilewright.runtime.size_program import SIZE_OPS, SizeProgram
 from tilewright.runtime.staged import PlanRun, StagedPlan
+from tilewright.runtime.stop import Stop
 from tilewright.runtime.tensors import (
     HoldsCode,
     TensorInfo,
@@ -74,6 +75,7 @@ from tilewright.runtime.tensors import (
 )
 
 __all__ = [
+    "Stop",
     "AffineDim",
     "ALIGNMENT",
     "ARENA",

@@ -19,7 +19,7 @@ from tilewright.runtime import native
 from tilewright.runtime.memory import address_of, writeable_addresses
 from tilewright.runtime.pool import ThreadPool
 from tilewright.runtime.tensors import checked_repeats
-from tilewright.support import InputError, InternalError, ResourceError, format_bytes, quoted
+from tilewright.support import InputError, InternalError, ResourceError, StoppedError, format_bytes, quoted
 
 MAX_BYTES: Final = 1 << 46
 """Sizes and offsets beyond this are mistakes: 64 TiB."""
@@ -442,6 +442,8 @@ class ExecutionPlan:
         if code == native.NO_MEMORY and at < 0:
             return ResourceError(f"no memory to run the plan ({format_bytes(self.run_bytes)})")
         step = self._steps[at]
+        if code == native.STOPPED:
+            return StoppedError(f"the run was stopped before {quoted(step.name)} was done")
         if code == native.NO_MEMORY:
             return ResourceError(
                 f"{quoted(step.name)} found no memory for buffers whose sizes are known only when it runs",

@@ -64,7 +64,8 @@ class Model(HoldsCode, ABC, Generic[_Tensor]):
         new arrays, or with ``out`` those given: one for each output asked for, row-major, writeable and apart
         from one another and from the inputs. Raises InputError naming the input or output that does not fit,
         the sizes that contradict each other or are out of their range, or the node that is given an index
-        out of range, ResourceError where there is no memory.
+        out of range, ResourceError where there is no memory, StoppedError where a :class:`tilewright.Stop`
+        around it ends it.
         """
 
     @abstractmethod

@@ -25,6 +25,8 @@ NO_MEMORY: Final = -1
 """Result of a run that found no memory (TW_NO_MEMORY)."""
 OUT_OF_RANGE: Final = -2
 """Result of a run that found a number outside of its range (TW_OUT_OF_RANGE)."""
+STOPPED: Final = -3
+"""Result of a run that was ended between kernels (TW_STOPPED)."""
 FIRST: Final = -1
 """The step of checks that are made before any step (TW_FIRST)."""
 INPUT, OUTPUT, CONSTANT, ARENA = range(4)
@@ -130,6 +132,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "tw_plan_destroy": (None, [c_void_p]),
     "tw_plan_trim": (None, [c_void_p]),
     "tw_plan_reserve": (c_int32, [c_void_p, c_void_p]),
+    "tw_stop_by": (c_void_p, [c_void_p]),
     "tw_plan_run": (
         c_int32,
         [

@@ -169,6 +169,10 @@ class ResourceError(UserError):
     """A stated limit of memory, size or time would be exceeded."""
 
 
+class StoppedError(UserError):
+    """A run was ended before it was done: its time was over, or somebody said so."""
+
+
 class InstallationError(UserError):
     """A part of the package, or something it needs on the machine, is missing."""
 

@@ -249,6 +249,27 @@ def test_a_process_with_live_pools_ends_in_order():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 
 
+def test_a_thread_that_lost_its_cpu_while_it_span_sleeps_soon():
+    """The process is stopped for a while, as if another had its CPUs; then its idle worker takes no time."""
+    code = (
+        "import os, signal, time\n"
+        "from tilewright.runtime import PoolOptions, ThreadPool\n"
+        "pool = ThreadPool(PoolOptions(threads=2, spin_ns=10**11))\n"
+        "def idle():\n"
+        "    pool.fork_join_ns(10); begun = time.process_time(); time.sleep(0.1)\n"
+        "    return time.process_time() - begun\n"
+        "idle(); stopped = os.getpid()\n"
+        "if not os.fork():\n"
+        "    os.kill(stopped, signal.SIGSTOP); time.sleep(0.05)\n"
+        "    os.kill(stopped, signal.SIGCONT); os._exit(0)\n"
+        "os.wait(); print(idle())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=30, capture_output=True, text=True
+    )
+    assert float(done.stdout) < 0.01
+
+
 def test_fork_join_is_measured(pool):
     assert pool.fork_join_ns(100) > 0
 

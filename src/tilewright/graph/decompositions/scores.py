@@ -66,23 +66,28 @@ def classified(
     *,
     one: bool = False,
     least: float | None = None,
+    scored: Sequence[int] = (),
 ) -> None:
     """Give a classifier's labels and scores, those of f32 whatever they were computed in.
 
     With `one` there are two labels and a single score [rows, 1], that of the second. With `least` the second
-    is the label where its score is larger; 0.5 says that scores are probabilities.
+    is the label where its score is larger; 0.5 says that scores are probabilities. `scored` are the classes
+    that may be the label, where that is not all.
     """
-    if least is None:
+    if scored:
+        labels = [labels[at] for at in scored]
+        rated = p.add("Gather", (scores, p.constant(np.array(scored, np.int64))), axis=1)
+        chosen = p.add("ArgMax", (rated,), axis=1, keepdims=0)
+    elif least is None:
         chosen = p.add("ArgMax", (scores,), axis=1, keepdims=0)
     else:
         second = scores if one else p.split(scores, (1, 1), 1)[1]
         above = p.add("Greater", (p.reshape(second, (-1,)), p.number(least, dtype)))
         chosen = p.add("Cast", (above,), to="i64")
-    if one and least == 0.5 and how != "PROBIT":
-        made = p.add("Concat", (p.add("Sub", (p.number(1.0, dtype), scores)), scores), axis=1)
-    else:
-        if one and how != "PROBIT":
-            scores = p.add("Concat", (p.add("Neg", (scores,)), scores), axis=1)
-        made = transformed(p, scores, how, dtype)
+    likely = one and (how == "PROBIT" or (least == 0.5 and how != "LOGISTIC"))
+    if one:
+        other = p.add("Sub", (p.number(1.0, dtype), scores)) if likely else p.add("Neg", (scores,))
+        scores = p.add("Concat", (other, scores), axis=1)
+    made = scores if likely and how != "PROBIT" else transformed(p, scores, how, dtype)
     p.give(p.add("Gather", (p.constant(np.array(labels, np.int64)), chosen), axis=0))
     p.give(made if dtype == "f32" else p.add("Cast", (made,), to="f32"), 1)

@@ -1,9 +1,24 @@
-"""Boxes that are kept: sorted by score, without those that overlap a better one."""
+"""Parts that are kept: slices by a known condition, boxes sorted by score without those that overlap."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewright.graph.parts import Parts, decomposition
 from tilewright.graph.registry import OWN
+
+
+@decomposition("Compress")
+def compress(p: Parts, x: str, condition: str) -> bool | None:
+    """The slices for which a condition holds: read at its places, where only the condition is known."""
+    known = p.ctx.values[1]
+    if p.ctx.values[0] is not None or known is None or p.type(1).dtype != "bool":
+        return False
+    p.ctx.require(known.ndim == 1, f"its condition {p.type(1)} must have one axis")
+    axis = p.ctx.axis("axis", p.type(0).rank) if p.ctx.has("axis") else None
+    whole = x if axis is not None else p.reshape(x, (-1,))
+    p.give(p.add("Gather", (whole, p.constant(np.flatnonzero(known))), axis=axis or 0))
+    return None
 
 
 @decomposition("NonMaxSuppression")

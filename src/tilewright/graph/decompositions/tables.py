@@ -5,14 +5,22 @@ Source: the ONNX standard (ai.onnx.ml); scores of two classes as onnxruntime has
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import numpy as np
 
 from tilewright.graph.decompositions.scores import TRANSFORMS, classified, transformed
-from tilewright.graph.model import Array
+from tilewright.graph.model import Array, Repeat
 from tilewright.graph.parts import Parts, decomposition
-from tilewright.graph.registry import ML
+from tilewright.graph.registry import ML, OWN
 
 _KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
+#: Sweeps of the iteration for probabilities of several classes, and what counts as sure (libsvm's).
+SWEEPS: Final = 100
+_LEAST_PROBABILITY: Final = 1e-7
+#: Each class of a sweep is four stages.
+MOST_CLASSES: Final = 64
 
 
 def _numbers(p: Parts, x: str) -> tuple[str, str]:
@@ -296,17 +304,48 @@ def svm_classifier(p: Parts, x: str) -> None:
     counted = p.add("Add", (p.add("MatMul", (won, p.constant(votes))), p.constant(-votes.clip(max=0).sum(0))))
     chosen = p.add("ArgMax", (counted,), axis=1, keepdims=0)
     first, second = ctx.reals("prob_a", ()), ctx.reals("prob_b", ())
-    if first and classes > 2:
-        raise ctx.unsupported(
-            "probabilities of more than two classes, which are found by iteration, are not computed"
-        )
     if first:
-        ctx.require(len(first) == len(second) == 1, "prob_a and prob_b have one value a pair of classes")
-        value = p.add("Add", (p.add("Mul", (scores, p.number(first[0], dtype))), p.number(second[0], dtype)))
+        fits = len(first) == len(second) == len(pairs)
+        ctx.require(fits, "prob_a and prob_b must have one value a pair of classes")
+        value = p.add("Add", (p.add("Mul", (scores, _row(p, first, dtype))), _row(p, second, dtype)))
         lost = p.add("Sigmoid", (value,))
-        scores = p.add("Concat", (p.add("Sub", (p.number(1.0, dtype), lost)), lost), axis=1)
+        if classes > 2:
+            scores = _coupled(p, lost, pairs, classes, dtype)
+        else:
+            scores = p.add("Concat", (p.add("Sub", (p.number(1.0, dtype), lost)), lost), axis=1)
     elif classes == 2:
         scores = p.add("Concat", (p.add("Neg", (scores,)), scores), axis=1)
     scores = transformed(p, scores, how, dtype)
     p.give(p.add("Gather", (p.constant(np.array(labels, np.int64)), chosen), axis=0))
     p.give(scores if dtype == "f32" else p.add("Cast", (scores,), to="f32"), 1)
+
+
+def _coupled(p: Parts, lost: str, pairs: Sequence[tuple[int, int]], classes: int, dtype: str) -> str:
+    """Probabilities [rows, classes] from those [rows, pairs] that of (i, j) it is j: see `CoupledStep`.
+
+    Of r(i, j), that it is i, the matrix has -r(j, i) r(i, j) beside the diagonal, and on it sums over i of
+    r(i, j)^2. What is nearly sure is taken as a little less, as by libsvm, whose iteration this is.
+    """
+    if classes > MOST_CLASSES:
+        raise p.ctx.unsupported(f"probabilities of {classes} classes; at most {MOST_CLASSES} are computed")
+    sure = p.number(1 - _LEAST_PROBABILITY, dtype), p.number(_LEAST_PROBABILITY, dtype)
+    won = p.add("Sub", (p.number(1.0, dtype), lost))
+    first = p.transpose(p.add("Min", (p.add("Max", (won, sure[1])), sure[0])), 1, 0)
+    second = p.add("Sub", (p.number(1.0, dtype), first))
+    both = p.add("Neg", (p.add("Mul", (first, second)),))
+    beside = np.zeros((classes * classes, len(pairs)), _held(dtype))
+    of_second, of_first = beside.copy(), beside.copy()
+    for at, (i, j) in enumerate(pairs):
+        beside[[i * classes + j, j * classes + i], at] = 1
+        of_first[j * (classes + 1), at] = of_second[i * (classes + 1), at] = 1
+    squares = (p.add("Mul", (each, each)) for each in (first, second))
+    matrix = p.add("MatMul", (p.constant(beside), both))
+    for sums, each in zip((of_first, of_second), squares, strict=True):
+        matrix = p.add("Add", (matrix, p.add("MatMul", (p.constant(sums), each))))
+    rows = p.shape(0)[0]
+    even = p.filled((classes, rows), 1 / classes, dtype)
+    shaped = p.reshape(matrix, (classes, classes, rows))
+    repeat = Repeat(SWEEPS, (), ((1, 0),))
+    (steps,) = p.several("CoupledStep", (shaped, even), 1, OWN, repeat=repeat)
+    last = p.add("Gather", (steps, p.constant(np.array(SWEEPS - 1))), axis=0)
+    return p.transpose(last, 1, 0)

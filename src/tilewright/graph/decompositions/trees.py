@@ -370,12 +370,14 @@ def tree_ensemble_classifier(p: Parts, x: str) -> None:
     one = alone and used[0] == 0
     base = _base(p, len(labels))
     if one:
-        base = base[-1:]
+        base = base[:1]
     scores = _scores(p, trees, 1 if one else len(labels), "SUM", base)
     positive = not len(trees.entry_weights) or bool(trees.entry_weights.min() >= 0)
     how = ctx.choice("post_transform", TRANSFORMS, "NONE")
     least = (0.5 if positive else 0.0) if alone else None
-    classified(p, scores, labels, how, dtype, one=one, least=least)
+    # a class that no leaf and no base speaks of is not the label, whatever the others' scores are
+    scored = used.tolist() if not alone and len(used) < len(labels) and not base.any() else ()
+    classified(p, scores, labels, how, dtype, one=one, least=least, scored=scored)
 
 
 @decomposition("TreeEnsemble", domain=ML)

@@ -9,6 +9,8 @@ A third, leading spatial axis is left as a reduction, so that one input transfor
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from types import MappingProxyType
 from typing import Final
 
@@ -48,6 +50,9 @@ from tilewright.ir import (
     var,
 )
 from tilewright.support import ProgramError
+
+#: Elements of transformed weights that are computed at once: 2 MiB of f64.
+PART_OF_WEIGHTS: Final = 1 << 18
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -212,12 +217,24 @@ def _taps(data: Load, n: str, spatial: list[str], reds: list[str]) -> tuple[str,
 def transform_weights(
     match: WinogradMatch, m: int, array: npt.NDArray[np.generic]
 ) -> npt.NDArray[np.float32]:
-    """Weights ``(xi, nu, [kd,] ic, oc)`` of F(m, 3) from the convolution's own array, computed in f64."""
+    """Weights ``(xi, nu, [kd,] ic, oc)`` of F(m, 3) from the convolution's own array, computed in f64.
+
+    Some input channels at a time: in f64 all at once would be up to eight times the model's weights, which
+    threads' allocators keep.
+    """
     g = np.array(MATRICES[m].weight)
-    ordered = np.asarray(array, np.float64).transpose(match.weight_axes)
-    if match.kd is not None:
-        return np.ascontiguousarray(np.einsum("xh,yw,dhwio->xydio", g, g, ordered), np.float32)
-    return np.ascontiguousarray(np.einsum("xh,yw,hwio->xyio", g, g, ordered), np.float32)
+    ordered = array.transpose(match.weight_axes)
+    *depth, _, _, channels, results = ordered.shape
+    sizes = (m + 2, m + 2, *depth, channels, results)
+    # A map of its own: what a thread's heap once had at its end stays with the process.
+    room = mmap(-1, 4 * prod(sizes), MAP_PRIVATE | MAP_ANONYMOUS) if all(sizes) else bytearray()
+    made = np.frombuffer(room, np.float32).reshape(sizes)
+    text = "xh,yw,dhwio->xydio" if depth else "xh,yw,hwio->xyio"
+    step = max(1, PART_OF_WEIGHTS // max(made.size // max(channels, 1), 1))
+    for at in range(0, channels, step):
+        part = np.asarray(ordered[..., at : at + step, :], np.float64)
+        made[..., at : at + step, :] = np.einsum(text, g, g, part)
+    return made
 
 
 def winograd(program: Program, match: WinogradMatch, m: int, weights: str, tiles: int = 0) -> Program:

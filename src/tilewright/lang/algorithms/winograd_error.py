@@ -26,9 +26,8 @@ def winograd_error(match: WinogradMatch, m: int, array: npt.NDArray[np.generic])
     where the method leaves the range of f32.
     """
     axis = match.weight_axes[-1]
-    given = np.asarray(array, np.float64)
-    norms = np.linalg.norm(np.moveaxis(given, axis, 0).reshape(given.shape[axis], -1), axis=1)
-    some = np.take(given, np.argsort(-norms, kind="stable")[:CHANNELS], axis)
+    norms = np.array([np.linalg.norm(each.astype(np.float64)) for each in np.moveaxis(array, axis, 0)])
+    some = np.take(array, np.argsort(-norms, kind="stable")[:CHANNELS], axis).astype(np.float64)
     taps = some.transpose(match.weight_axes)
     if match.kd is not None:
         taps = np.moveaxis(taps, 0, 2)

@@ -77,7 +77,9 @@ class Planes:
 def find_planes(program: Program, last: Stage, target: Target) -> Planes | None:
     """The reduction that ``last`` ends, if it is over windows of planes and channels offer vectors."""
     stage = last if last.is_reduction else _reduction_before(program, last)
-    if stage is None or not all(it.extent.is_const for s in (stage, last) for it in s.iters):
+    if stage is None or not all(
+        it.extent.is_const and it.extent.as_int() > 0 for s in (stage, last) for it in s.iters
+    ):
         return None
     extents = [it.extent.as_int() for it in stage.iters if it.kind == "par"]
     out = program.buffer(last.writes[0])

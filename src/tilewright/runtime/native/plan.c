@@ -4,6 +4,7 @@
 
 #include <fenv.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ typedef struct session {
     void *const *inputs; /* of the run */
     void *const *outputs;
     const int64_t *given; /* the run's parameters */
+    const tw_stop *stop;  /* what may end the run, or NULL */
 } session;
 
 struct tw_plan {
@@ -262,6 +264,21 @@ static void move_on(const tw_plan *plan, session *s, int64_t i, int64_t n) {
     }
 }
 
+static _Thread_local const tw_stop *stop_of_thread;
+
+const tw_stop *tw_stop_by(const tw_stop *stop) {
+    const tw_stop *before = stop_of_thread;
+    stop_of_thread = stop;
+    return before;
+}
+
+static bool is_stopped(const tw_stop *stop) {
+    for (; stop; stop = stop->outer)
+        if (__atomic_load_n(&stop->stopped, __ATOMIC_RELAXED) || (stop->deadline_ns && tw_now_ns() >= stop->deadline_ns))
+            return true;
+    return false;
+}
+
 static int32_t run_step(const tw_plan *plan, session *s, int64_t i, char *workspace, void *scratch,
                         int64_t *nanoseconds, tw_failure *failure) {
     int64_t begin = nanoseconds ? tw_now_ns() : 0;
@@ -269,6 +286,10 @@ static int32_t run_step(const tw_plan *plan, session *s, int64_t i, char *worksp
     const tw_step *step = &plan->d.steps[i];
     int64_t repeat = value_of(&step->repeat, s->given);
     for (int64_t n = 0; n < repeat && code == 0; n++) {
+        if (is_stopped(s->stop)) {
+            code = TW_STOPPED;
+            break;
+        }
         if (step->repeat.index >= 0) move_on(plan, s, i, n);
         code = step->kernel(&s->run.context, s->buffers + plan->first_place[i], s->params + plan->first_value[i],
                             workspace, scratch);
@@ -376,6 +397,7 @@ int32_t tw_plan_run(tw_plan *plan, void *const *inputs, void *const *outputs, co
         return TW_NO_MEMORY;
     }
     bind_arguments(plan, s, inputs, outputs, params);
+    s->stop = stop_of_thread;
     atomic_store_explicit(&s->run.failure, 0, memory_order_relaxed);
     fenv_t environment;
     fegetenv(&environment);

@@ -54,6 +54,8 @@ struct tw_pool {
     cpu_set_t cpus; /* allowed to the thread that made the pool */
     bool placed;    /* whether workers are kept away from the CPU of their callers */
     _Atomic bool closed;
+    _Atomic int32_t caller_cpu;  /* where the last loop's caller ran */
+    _Atomic int32_t brief_waits; /* so many more waits are brief, as others want the CPUs */
     _Atomic uint32_t epoch;                             /* fork_epoch when the workers were started */
     _Alignas(CACHE_LINE) _Atomic uint32_t busy;         /* held by the caller of a loop, for ever once closed */
     _Alignas(CACHE_LINE) _Atomic uint32_t holder_asleep; /* sleeping, or about to, on some worker's `finished` */
@@ -91,17 +93,44 @@ static void futex_wake(_Atomic uint32_t *word) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+/* Where a thread that spins lost its CPU for so long, somebody else wants it, and where it spun in vain on the CPU of its
+ * caller, that one: the pool's threads then sleep almost at once for so many waits, and try again. */
+#define LOST_NS ((int64_t)300000)
+#define BRIEF_NS ((int64_t)2000)
+enum { BRIEF_WAITS = 2000 };
+
+static void be_brief(tw_pool *pool) {
+    atomic_store_explicit(&pool->brief_waits, BRIEF_WAITS, memory_order_relaxed);
+}
+
+static void note_gap(tw_pool *pool, int64_t from, int64_t to) {
+    if (to - from > LOST_NS) be_brief(pool);
+}
+
+/* How long a thread may spin now: less where others want the CPUs. */
+static int64_t patience(tw_pool *pool) {
+    int32_t left = atomic_load_explicit(&pool->brief_waits, memory_order_relaxed);
+    if (left <= 0) return pool->spin_ns;
+    atomic_store_explicit(&pool->brief_waits, left - 1, memory_order_relaxed); /* about as many as there are */
+    return pool->spin_ns < BRIEF_NS ? pool->spin_ns : BRIEF_NS;
+}
+
 /* Spins for up to spin_ns until *count differs from `old`; returns its value. */
-static uint32_t spin(_Atomic uint32_t *count, uint32_t old, int64_t spin_ns) {
+static uint32_t spin(tw_pool *pool, _Atomic uint32_t *count, uint32_t old, int64_t spin_ns) {
     uint32_t now = old;
-    int64_t until = 0;
+    int64_t until = 0, before = 0;
     for (;;) {
         for (int i = 0; i < POLLS_PER_CLOCK; i++) {
-            if ((now = atomic_load_explicit(count, memory_order_acquire)) != old) return now;
+            if ((now = atomic_load_explicit(count, memory_order_acquire)) != old) {
+                if (until) note_gap(pool, before, tw_now_ns());
+                return now;
+            }
             relax();
         }
         int64_t clock = tw_now_ns();
         if (until == 0) until = clock + spin_ns;
+        else note_gap(pool, before, clock);
+        before = clock;
         if (clock >= until) return now;
     }
 }
@@ -159,8 +188,11 @@ static void *worker_main(void *argument) {
     uint32_t seen = 0;
     for (;;) {
         uint32_t last = seen;
-        seen = spin(&self->posted, last, pool->spin_ns);
-        if (seen == last) seen = sleep_on(&self->posted, last, &self->asleep);
+        seen = spin(pool, &self->posted, last, patience(pool));
+        if (seen == last) {
+            if (sched_getcpu() == atomic_load_explicit(&pool->caller_cpu, memory_order_relaxed)) be_brief(pool);
+            seen = sleep_on(&self->posted, last, &self->asleep);
+        }
         if (!claim(self, seen)) continue;
         if (!self->body) return NULL;
         self->body(self->closure, self->begin, self->end, self->scratch);
@@ -184,7 +216,7 @@ static void await(tw_pool *pool, worker *w, int64_t spin_ns) {
         return;
     }
     uint32_t last = posted - 1;
-    if (spin(&w->finished, last, spin_ns) == posted) return;
+    if (spin(pool, &w->finished, last, spin_ns) == posted) return;
     keep_away(pool, w);
     sleep_on(&w->finished, last, &pool->holder_asleep);
 }
@@ -330,14 +362,16 @@ static void parallel_for(tw_context *context, tw_body body, void *closure, int64
     wake_if_asleep(pool, s.count - 1);
     /* A caller that sleeps gives its CPU away, and gets it back late where others want it. The other chunks are as long as
      * its own: for so long it waits awake, whatever the policy. */
-    bool brief = pool->spin_ns < MOST_OF_OWN_NS;
+    atomic_store_explicit(&pool->caller_cpu, sched_getcpu(), memory_order_relaxed);
+    int64_t patient = patience(pool);
+    bool brief = patient < MOST_OF_OWN_NS;
     int64_t begun = brief ? tw_now_ns() : 0;
     body_depth++;
     body(closure, 0, chunk_begin(s, 1), run->scratch);
     body_depth--;
     int64_t own = brief ? tw_now_ns() - begun : 0;
     if (own > MOST_OF_OWN_NS) own = MOST_OF_OWN_NS;
-    int64_t spin_ns = own > pool->spin_ns ? own : pool->spin_ns;
+    int64_t spin_ns = own > patient ? own : patient;
     for (int64_t i = 0; i < s.count - 1; i++) await(pool, &pool->workers[i], spin_ns);
     give_back(pool);
 }

@@ -171,7 +171,17 @@ TW_EXPORT void tw_plan_trim(tw_plan *plan);
 /* Has the memory of one run of these parameters there, its pages too, for runs to come. Returns 0 or TW_NO_MEMORY. */
 TW_EXPORT int32_t tw_plan_reserve(tw_plan *plan, const int64_t *params);
 
-enum { TW_NO_MEMORY = -1, TW_OUT_OF_RANGE = -2 };
+enum { TW_NO_MEMORY = -1, TW_OUT_OF_RANGE = -2, TW_STOPPED = -3 };
+
+/* What ends runs between kernels: `stopped`, which any thread may set, or the clock. */
+typedef struct tw_stop {
+    const struct tw_stop *outer; /* ends them as well, or NULL */
+    int64_t deadline_ns;         /* of tw_now_ns; 0: none */
+    int32_t stopped;
+} tw_stop;
+
+/* From now on runs that this thread calls end with TW_STOPPED once `stop` says so (NULL: nothing does). Returns what did. */
+TW_EXPORT const tw_stop *tw_stop_by(const tw_stop *stop);
 
 /* Where a run failed: its step (TW_FIRST: before any), and for TW_OUT_OF_RANGE the check, the number and which it is. */
 typedef struct {
@@ -182,7 +192,7 @@ typedef struct {
 } tw_failure;
 
 /* Runs the steps in order, `repeats` times over. From any number of threads at once: each run has memory of its own.
- * Returns 0; TW_NO_MEMORY; TW_OUT_OF_RANGE; or what a kernel returned; *failure then says where. Unless NULL,
+ * Returns 0; TW_NO_MEMORY; TW_OUT_OF_RANGE; TW_STOPPED; or what a kernel returned; *failure then says where. Unless NULL,
  * `nanoseconds` receives for each repeat the duration of each step, checks included. */
 TW_EXPORT int32_t tw_plan_run(tw_plan *plan, void *const *inputs, void *const *outputs, const int64_t *params,
                               int64_t repeats, int64_t *nanoseconds, tw_failure *failure);

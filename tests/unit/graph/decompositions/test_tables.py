@@ -1,6 +1,7 @@
 """Operators on tables against the reference evaluator of the onnx package, and what is refused."""
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
@@ -192,7 +193,42 @@ def test_attributes_that_do_not_fit(op, attributes, message):
         tw.compile(_model(op, FINITE, outputs, **attributes), threads=1)
 
 
-def test_what_is_found_by_iteration_is_refused():
-    more = {**CASES["classes of vectors"][3], "prob_a": [1.0] * 3, "prob_b": [1.0] * 3}
-    with pytest.raises(UnsupportedOperatorError, match="probabilities of more than two classes"):
+@pytest.mark.parametrize("classes", [3, 4, 7])
+def test_probabilities_of_several_classes(classes):
+    rng = np.random.default_rng(seed := classes)
+    vectors, pairs = rng.normal(size=(2 * classes, 3)), classes * (classes - 1) // 2
+    weights = rng.normal(size=(classes - 1, 2 * classes))
+    rho, a, b = rng.normal(size=(3, pairs))
+    x = np.concatenate((rng.normal(size=(9, 3)), [[1e4, 0, 0]])).astype(np.float32)
+    model = _model(
+        "SVMClassifier",
+        x,
+        (LABELS, SCORES),
+        coefficients=weights.ravel().tolist(),
+        support_vectors=vectors.ravel().tolist(),
+        vectors_per_class=[2] * classes,
+        rho=rho.tolist(),
+        prob_a=a.tolist(),
+        prob_b=b.tolist(),
+        kernel_type="LINEAR",
+        kernel_params=[0.0, 0.0, 0.0],
+        post_transform="NONE",
+        classlabels_ints=list(range(classes)),
+    )
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    labels, wanted = session.run(None, {"x": x})
+    found = tw.compile(model, threads=1).run(None, {"x": x})
+    np.testing.assert_array_equal(found[0], labels, err_msg=f"seed {seed}")
+    np.testing.assert_allclose(found[1], wanted, 1e-3, 1e-5, err_msg=f"seed {seed}")
+
+
+def test_probabilities_of_very_many_classes_are_refused():
+    more = {
+        "coefficients": [1.0] * (64 * 65),
+        "support_vectors": [1.0] * (65 * 3),
+        "vectors_per_class": [1] * 65,
+        "classlabels_ints": list(range(65)),
+        **dict.fromkeys(("rho", "prob_a", "prob_b"), [1.0] * (65 * 32)),
+    }
+    with pytest.raises(UnsupportedOperatorError, match="probabilities of 65 classes; at most 64"):
         tw.compile(_model("SVMClassifier", FINITE, (LABELS, SCORES), **more), threads=1)

@@ -1,5 +1,7 @@
 """Trees against walking them node by node, in the comparisons of the standard."""
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -134,22 +136,45 @@ def test_classifiers(how):
     np.testing.assert_allclose(scores, right[how], 1e-5, 1e-6)
 
 
+@pytest.mark.parametrize("how", ["NONE", "LOGISTIC", "PROBIT"])
+@pytest.mark.parametrize("base", [(), (0.125,), (0.125, 0.25)])
 @pytest.mark.parametrize("positive", [False, True])
-def test_one_score_of_two_classes(positive):
+def test_one_score_of_two_classes(positive, base, how):
     """Positive weights are probabilities, others are logits: labels are parted by a half, or by nothing."""
     rng = np.random.default_rng(4)
     trees = _ensemble(rng, 4, 3, 1, True)
     if positive:
         trees = [(n, {at: [(k, abs(w) / 8) for k, w in of] for at, of in v.items()}) for n, v in trees]
     outputs = [("l", TensorProto.INT64), ("y", TensorProto.FLOAT)]
-    more = {"classlabels_int64s": [4, 9], "post_transform": "LOGISTIC"}
+    more = {"classlabels_int64s": [4, 9], "post_transform": how, **({"base_values": base} if base else {})}
     model = _model("TreeEnsembleClassifier", outputs, **_attributes(trees, "class"), **more)
     x = _rows(rng)
-    sums = _walked(trees, x, 1)
+    sums = _walked(trees, x, 1) + (base[0] if base else 0)
     labels, scores = tw.compile(model, threads=1).run(None, {"x": x})
     np.testing.assert_array_equal(labels, np.where(sums[:, 0] > (0.5 if positive else 0), 9, 4))
-    second = sums if positive else 1 / (1 + np.exp(-sums))
-    np.testing.assert_allclose(scores, np.concatenate((1 - second, second), 1), 1e-5, 1e-6)
+    inside = (sums[:, 0] > 0) & (sums[:, 0] < 1)
+    right = {
+        "NONE": lambda s: [1 - s if positive else -s, s],
+        "LOGISTIC": lambda s: [1 / (1 + np.exp(s)), 1 / (1 + np.exp(-s))],
+        "PROBIT": lambda s: [-NormalDist().inv_cdf(s), NormalDist().inv_cdf(s)],
+    }[how]
+    for score, row in zip(sums[inside, 0], scores[inside], strict=True):
+        np.testing.assert_allclose(row, right(score), 1e-2 if how == "PROBIT" else 1e-5, 1e-2)
+    assert scores.shape == (ROWS, 2)
+    assert inside.any()
+
+
+def test_classes_of_which_no_leaf_speaks_are_no_labels():
+    leaf = {"nodes_treeids": [0], "nodes_nodeids": [0], "nodes_modes": ["LEAF"], "nodes_featureids": [0]}
+    leaf |= {"nodes_values": [0.0], "nodes_truenodeids": [0], "nodes_falsenodeids": [0]}
+    for base, wanted in ((None, 3), ([0.0, 0.0, -2.0, 0.0], 7)):
+        outputs = [("l", TensorProto.INT64), ("y", TensorProto.FLOAT)]
+        more = {"class_treeids": [0, 0], "class_nodeids": [0, 0], "class_ids": [1, 3]}
+        more |= {"class_weights": [-1.0, -3.0], "classlabels_int64s": [7, 3, 5, 9]}
+        more |= {} if base is None else {"base_values": base}
+        model = _model("TreeEnsembleClassifier", outputs, **leaf, **more)
+        labels, _ = tw.compile(model, threads=1).run(None, {"x": np.zeros((ROWS, WIDTH), np.float32)})
+        np.testing.assert_array_equal(labels, wanted)
 
 
 def test_rows_of_f64_are_compared_in_f64():

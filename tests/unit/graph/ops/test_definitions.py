@@ -86,6 +86,20 @@ def test_remainders_of_zero_have_a_sign(fmod: int) -> None:
     np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
 
 
+@pytest.mark.parametrize(("shape", "axes"), [((0,), [0]), ((0, 3), [-2]), ((2, 1, 0), [0, 2])])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_mean_of_nothing_is_no_number(shape: tuple[int, ...], axes: list[int], dtype: type) -> None:
+    """The standard leaves it open: 0 divided by 0, as numpy, torch and the onnx package's evaluator say."""
+    (found,) = run("ReduceMean", np.zeros(shape, dtype), np.array(axes), fixed=[1], keepdims=0)
+    np.testing.assert_array_equal(found, np.sum(np.zeros(shape, dtype), axis=tuple(axes)) + np.nan)
+
+
+@pytest.mark.parametrize("axes", [[3], [2, 3]])
+def test_sums_of_nothing_along_planes(axes: list[int]) -> None:
+    (found,) = run("ReduceL1", np.zeros((7, 4, 2, 0), np.float32), np.array(axes), fixed=[1])
+    np.testing.assert_array_equal(found, np.zeros((7, 4, 1 if 2 in axes else 2, 1)))
+
+
 @pytest.mark.parametrize("value", [None, False, True])
 def test_truth_values_are_padded_with_truth_values(value: bool | None) -> None:
     x = np.array([[True, False], [False, True]])
