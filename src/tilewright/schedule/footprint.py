@@ -225,7 +225,7 @@ def footprint(part: Stmt, env: Env, buffer: Buffer, mode: Mode = "rw") -> Box | 
                 for t in touches(s, mode):
                     if t.buffer == buffer.name:
                         if scope is None:
-                            scope = _Scope(s.binding(), iter_env(s.iters), env, inner)
+                            scope = _Scope(s.binding(), _domain(s), env, inner)
                         add(t, scope)
             case For():
                 visit(s.body, {**inner, s.var: (s.lo, s.hi - 1)})
@@ -239,6 +239,18 @@ def footprint(part: Stmt, env: Env, buffer: Buffer, mode: Mode = "rw") -> Box | 
     if not found_any:
         return None
     return Box(tuple(_clip(_union(s, env), n) for s, n in zip(per_dim, buffer.shape, strict=True)))
+
+
+def _domain(block: Block) -> Env:
+    """The ranges of a block's iterators, up to constants beyond which its conditions do not let it run."""
+    domain = dict(iter_env(block.iters))
+    for it, bound in zip(block.iters, block.bind, strict=True):
+        for c in block.where:
+            most = c.index + bound if c.op == "ge" and c.index is not None else None
+            lo, hi = domain[it.name]
+            if most is not None and most.is_const and hi.is_const and most.const < hi.const:
+                domain[it.name] = lo, most
+    return domain
 
 
 class _Scope:

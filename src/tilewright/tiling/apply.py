@@ -128,9 +128,10 @@ class _Applying:
         places: list[tuple[Place, str | None, int]] = [(p, line.at, -1) for p in line.top]
         for n, (loop, row) in enumerate(zip(line.names, line.rows, strict=True)):
             places += [(p, loop, n) for p in row.places]
-        for place, at, _ in reversed(places):
+        for place, at, n in reversed(places):
             if place.how in MADE:
-                self._move(place, at)
+                own = any(row.level.bind.startswith("thread") for row in line.rows[: n + 1])
+                self._move(place, at, of_thread=own)
         begun: list[_Line] = []
         nests: list[_Inner] = []
         for place, at, n in places:
@@ -162,8 +163,11 @@ class _Applying:
             self._store(place, line.block)
         return begun
 
-    def _move(self, place: Place, at: str | None) -> None:
-        """A producer into the loop where it is made, with what goes along with it and what is made for it."""
+    def _move(self, place: Place, at: str | None, *, of_thread: bool) -> None:
+        """A producer into the loop where it is made, with what goes along with it and what is made for it.
+
+        What is local inside of a thread's loop is the thread's own; elsewhere that storage is as it comes.
+        """
         for row in spine(place.nest)[1]:
             for leaf in row.folded:
                 self.s = self.s.compute_at(leaf.stage, _inside(at))
@@ -172,7 +176,8 @@ class _Applying:
                 place.value, at, **({"keep_storage": True} if place.scope == "whole" else {})
             )
         for buffer, _ in self.s.block(place.value).writes:
-            if place.scope not in ("whole", self.s.buffers()[buffer].scope):
+            given = place.scope != "whole" and (of_thread or place.scope != "local")
+            if given and self.s.buffers()[buffer].scope != place.scope:
                 self.s = self.s.set_scope(buffer, place.scope)
         buffer = self.s.block(place.value).writes[0][0]
         if place.layout:
