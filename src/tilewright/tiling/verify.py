@@ -131,7 +131,7 @@ class _Checker:
 
     def level(self, b: Level, at: _Where) -> _Where:
         """The invariants of one loop; returns what is around its body."""
-        axes, sizes = dict(at.axes), dict(at.sizes)
+        axes, sizes, once = dict(at.axes), dict(at.sizes), True
         for axis, size in b.axes:
             self.axis(axis, axes, b)
             left = axes[axis]
@@ -142,9 +142,10 @@ class _Checker:
             if uneven and (at.kept or any(p.how in KEPT for row in spine(b)[1] for p in row.places)):
                 _fail("digits", f"tiles of {around[-1]} of what is kept have no parts of {size}", b)
             sizes[axis] = (*around, size)
+            once = once and left is not None and left <= size
             axes[axis] = size if left is None else min(size, left)
             self.numbered(b, at, axis, left, size)
-        self.bind(b, at)
+        self.bind(b, at, once=once)
         for key, value in b.hints:
             if key not in (*HINTS, *LEVEL_HINTS):
                 _fail("hints", f"there is no hint {key!r}", b)
@@ -188,7 +189,7 @@ class _Checker:
                 del axes[name]
         axes[axis] = None if None in extents else prod(n for n in extents if n is not None)
 
-    def bind(self, b: Level, at: _Where) -> None:
+    def bind(self, b: Level, at: _Where, *, once: bool) -> None:
         """What a level runs on agrees with what is around it and with the kinds of its axes."""
         several = any((at.axes.get(axis) or 1) > 1 for axis, _ in b.axes)
         in_lanes = at.lanes and not leaf_of(b).instruction
@@ -203,7 +204,7 @@ class _Checker:
         for axis, _ in b.axes:
             for name in (part.partition("/")[0] for part in axis.split("*")):
                 kind = kinds.get(name, "par")
-                if shared and kind != "par":
+                if shared and kind != "par" and not once:
                     _fail("kinds", f"{name} is {_KINDS[kind]}: its iterations are not shared", b)
                 if kind == "ord" and b.bind != "serial":
                     _fail("kinds", f"{name} is {_KINDS[kind]}: it stays serial", b)

@@ -81,7 +81,8 @@ def decompose_init(func: LoopFunction, block: str, loop: str) -> LoopFunction:
         )
     if block not in loop_node.body.names:
         raise refusal(func, f"block {block!r} is not inside of {loop!r}", at=[block, loop])
-    outer = {f.var for f in loop_place.loops}
+    # of one iteration nothing starts anew
+    outer = {f.var for f in loop_place.loops if f.extent != Index(1)}
     for it, b in zip(node.iters, node.bind, strict=True):
         if it.kind == "ord":
             raise refusal(func, f"block {block!r} has the ordered iterator {it.name!r}", at=[block])
