@@ -19,7 +19,7 @@ ENTRY_PATH: Final = Path(__file__).parent / "export" / "entry.c"
 
 ALIGNMENT: Final = 64
 """Alignment in bytes of all memory the runtime hands out (TW_ALIGNMENT)."""
-VERSION: Final = 5
+VERSION: Final = 6
 """Version of the library that this module was written for (TW_VERSION)."""
 NO_MEMORY: Final = -1
 """Result of a run that found no memory (TW_NO_MEMORY)."""

@@ -13,8 +13,9 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from tilewright.support import ScheduleError
+from tilewright.support import InternalError, ScheduleError
 from tilewright.tiling.grammar import (
+    EXPANDED,
     KEPT,
     MADE,
     Bind,
@@ -93,16 +94,15 @@ class Resize(_OfLevel, frozen=True):
 
 
 class Split(_OfLevel, frozen=True):
-    """Put a serial level of ``by`` elements around a level."""
+    """Put a level of ``by`` elements around a level, which has what it ran on unless that is expanded."""
 
     by: int
 
     def _change(self, level: Level) -> Body:
-        tail = level.tail
-        if level.bind in ("vector", "unroll"):
-            return Level(((self.axis, self.by),), level, "serial", (), tail)
+        if level.bind in EXPANDED:
+            return Level(((self.axis, self.by),), level, "serial", (), level.tail)
         # threads stay outside
-        inner = replace(level, bind="serial", hints=())
+        inner = Level(((self.axis, self.size),), level.body, "serial", (), level.tail)
         return replace(self._resized(level, self.by), body=inner)
 
 
@@ -356,7 +356,7 @@ def _reader_of(nest: Nest, value: str) -> str:
         top, rows = spine(body)
         if any(p.value == value for p in (*top, *(p for row in rows for p in row.places))):
             return stage
-    raise ScheduleError(f"{value} is made nowhere in the nest of {nest.root}")
+    raise InternalError(f"{value} is made in no levels of {nest.root}")
 
 
 def _levels(nest: Nest, stage: str) -> list[str]:

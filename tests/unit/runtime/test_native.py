@@ -25,7 +25,7 @@ def test_library_of_another_version_is_refused(tmp_path, compiler):
     stubs = [f"int {name}(void) {{ return 99; }}" for name in native._SIGNATURES]
     source.write_text("\n".join(stubs))
     subprocess.run([compiler, "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
-    with pytest.raises(InstallationError, match="version 99, not 5"):
+    with pytest.raises(InstallationError, match="version 99, not 6"):
         native.load_library(library)
 
 
@@ -37,6 +37,7 @@ def test_constants_and_functions_agree_with_the_header():
         "TW_VERSION": native.VERSION,
         "TW_NO_MEMORY": native.NO_MEMORY,
         "TW_OUT_OF_RANGE": native.OUT_OF_RANGE,
+        "TW_STOPPED": native.STOPPED,
         "TW_FIRST": native.FIRST,
         "TW_INPUT": native.INPUT,
         "TW_OUTPUT": native.OUTPUT,

@@ -60,6 +60,12 @@ def test_what_edits_change(edit, line, now):
     assert show(edit.of(trees.nest(PLAIN))).splitlines()[line].strip() == now
 
 
+def test_splitting_a_level_of_several_axes_leaves_the_others_outside():
+    nest = Bound("C", "j", 1, "parallel").of(Fuse("C", "i", 4).of(trees.nest(PLAIN)))
+    lines = show(Split("C", "j", 1, 8).of(nest)).splitlines()
+    assert [line.strip() for line in lines[1:3]] == ["for i/4 j/8 parallel", "for j/1"]
+
+
 def test_producers_move_and_change_storage():
     nest = trees.nest(STRIPS)
     moved = show(Moved("B", "y", 1).of(nest)).splitlines()

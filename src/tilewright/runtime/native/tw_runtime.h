@@ -46,7 +46,7 @@ typedef int32_t (*tw_kernel)(tw_context *context, void *const *buffers, const in
 enum { TW_ALIGNMENT = 64 };
 
 /* Raised with any change of Part 2; the Python side refuses a library of another version. */
-enum { TW_VERSION = 5 };
+enum { TW_VERSION = 6 };
 TW_EXPORT int32_t tw_version(void);
 
 /* Nanoseconds on the monotonic clock. */
