@@ -192,7 +192,14 @@ class Moved(Edit, frozen=True):
 
     def _of(self, nest: Nest) -> Nest:
         taken: list[Place] = []
-        body = _taken(nest.body, self.value, taken)
+
+        def without(place: Place) -> Place | None:
+            if place.how not in MADE or place.value != self.value:
+                return place
+            taken.append(place)
+            return None
+
+        body = _each_place(nest.body, without)
         if not taken:
             raise ScheduleError(f"{self}: {self.value} is made nowhere in this nest")
         stage = _reader_of(nest, self.value)
@@ -220,7 +227,11 @@ class Scoped(Edit, frozen=True):
     layout: tuple[str, ...] = ()
 
     def _of(self, nest: Nest) -> Nest:
-        return replace(nest, body=_placed(nest.body, self))
+        def placed(place: Place) -> Place:
+            own = place.value == self.value
+            return replace(place, scope=self.scope, layout=self.layout) if own else place
+
+        return replace(nest, body=_each_place(nest.body, placed))
 
 
 class Relaid(Edit, frozen=True):
@@ -373,42 +384,19 @@ def _beside(place: Place, b: Body) -> Body:
     return sequence(*items[:first], place, *items[first:])
 
 
-def _taken(b: Body, value: str, taken: list[Place]) -> Body:
-    """A tree without the places where a producer is made."""
+def _each_place(b: Body, change: Callable[[Place], Place | None]) -> Body:
+    """A tree with all of its places changed, those in others' nests as well; ``None`` takes one away."""
     if isinstance(b, Level):
-        return replace(b, body=_taken(b.body, value, taken))
+        return replace(b, body=_each_place(b.body, change))
     if isinstance(b, Cut):
-        return replace(b, parts=tuple(_taken(part, value, taken) for part in b.parts))
+        return replace(b, parts=tuple(_each_place(part, change) for part in b.parts))
     if isinstance(b, Seq):
-        items: list[Any] = []
+        items: list[Place | Body] = []
         for item in b.items:
             if not isinstance(item, Place):
-                items.append(_taken(item, value, taken))
-            elif item.how in MADE and item.value == value:
-                taken.append(item)
-            else:
-                nest = None if item.nest is None else _taken(item.nest, value, taken)
-                items.append(replace(item, nest=nest))
-        return sequence(*items)
-    return b
-
-
-def _placed(b: Body, edit: Scoped) -> Body:
-    """A tree with other storage in the places of a value."""
-    if isinstance(b, Level):
-        return replace(b, body=_placed(b.body, edit))
-    if isinstance(b, Cut):
-        return replace(b, parts=tuple(_placed(part, edit) for part in b.parts))
-    if isinstance(b, Seq):
-        items: list[Any] = []
-        for item in b.items:
-            if isinstance(item, Place):
-                nest = None if item.nest is None else _placed(item.nest, edit)
-                new = replace(item, nest=nest)
-                if item.value == edit.value:
-                    new = replace(new, scope=edit.scope, layout=edit.layout)
-                items.append(new)
-            else:
-                items.append(_placed(item, edit))
+                items.append(_each_place(item, change))
+            elif (made := change(item)) is not None:
+                nest = None if made.nest is None else _each_place(made.nest, change)
+                items.append(replace(made, nest=nest))
         return sequence(*items)
     return b
