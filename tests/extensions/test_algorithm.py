@@ -101,7 +101,7 @@ def _listed(monkeypatch):
     lines = {
         "PRIMITIVES": (PRIMITIVES, MappingProxyType({**PRIMITIVES, "backwards": primitive_of(backwards)})),
         "ALGORITHMS": (ALGORITHMS, MappingProxyType({**ALGORITHMS, "backwards": BACKWARDS})),
-        "METHODS": (methods.METHODS, (METHOD, *methods.METHODS)),
+        "METHODS": (methods.METHODS, MappingProxyType({"backwards": METHOD, **methods.METHODS})),
     }
     for name, module in list(sys.modules.items()):
         for attribute, (old, new) in lines.items():

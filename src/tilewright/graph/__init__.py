@@ -8,7 +8,8 @@ from tilewright.graph.chains import contraction_runs, join_groups
 from tilewright.graph.control import Control, Counted, Listing
 from tilewright.graph.counting import MOST_COUNTED
 from tilewright.graph.evaluate import evaluate_graph
-from tilewright.graph.fusion import FusionOptions, fuse
+from tilewright.graph.fusion import fuse
+from tilewright.graph.fusion_options import Fusion, FusionOptions
 from tilewright.graph.groups import Group, Partition
 from tilewright.graph.infer import Inference, typed_graph
 from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory, plan_slots
@@ -23,6 +24,7 @@ from tilewright.graph.model import (
     TensorType,
     type_of,
 )
+from tilewright.graph.operand import compute
 from tilewright.graph.ops.common import NARROW_INTEGERS
 from tilewright.graph.parts import decomposed_operators
 from tilewright.graph.passes import (
@@ -51,66 +53,70 @@ from tilewright.graph.registry import (
     UndeterminedError,
     find_operator,
     is_supported,
+    operator,
 )
 from tilewright.graph.walk import Limits
 
 __all__ = [
+    "Array",
+    "Attribute",
     "Control",
-    "Counted",
     "CopyValues",
+    "Counted",
+    "Dim",
     "FILLED",
-    "MOST_COUNTED",
     "FillBlocks",
+    "Fusion",
     "FusionOptions",
+    "Graph",
     "Group",
     "INTEGER_PASSES",
     "Inference",
-    "NARROW_INTEGERS",
-    "OWN",
-    "PASSES",
-    "Partition",
-    "Pass",
-    "SliceLookups",
-    "fuse",
-    "WidenHalf",
-    "WriteOutLoops",
-    "simplify",
-    "Array",
-    "Attribute",
-    "Dim",
-    "Graph",
     "Kind",
     "Limits",
     "ListType",
     "Listing",
     "MICROSOFT",
     "ML",
+    "MOST_COUNTED",
     "MemoryPlan",
     "MergeGroups",
+    "NARROW_INTEGERS",
     "NarrowInputs",
     "Node",
     "NodesProgram",
+    "OWN",
     "Operator",
+    "PASSES",
+    "Partition",
+    "Pass",
     "REGISTRY",
+    "Repetition",
+    "SliceLookups",
     "Step",
     "Subgraph",
     "TensorType",
     "UndeterminedError",
     "ValueCopy",
-    "Repetition",
     "ValueRange",
+    "WidenHalf",
+    "WriteOutLoops",
+    "compute",
     "contraction_runs",
     "decomposed_operators",
     "decompositions",
     "evaluate_graph",
     "find_operator",
+    "fuse",
     "is_supported",
     "join_groups",
     "live_bytes",
     "nodes_program",
+    "operator",
     "ops",
     "plan_memory",
     "plan_slots",
+    "simplify",
     "type_of",
     "typed_graph",
 ]

@@ -15,9 +15,10 @@ may be computed in bands of rows. Whether that pays depends on the machine: see 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from tilewright.graph.fusion_options import FusionOptions
 from tilewright.graph.groups import NAME_LENGTH, Group, Partition
 from tilewright.graph.model import Graph, Node
 from tilewright.graph.program import nodes_program
@@ -29,22 +30,28 @@ from tilewright.ir import dtype_of, stmt_loads
 _TILE_ROWS = 16
 
 
-def join_chains(
-    graph: Graph, groups: Sequence[Group], most_bytes: int, cuts: Collection[str] = ()
-) -> list[Group]:
-    """The groups, chains of three joined where rows take at most `most_bytes` of cache, none at `cuts`."""
-    readers = {value: found for value, found in _readers(groups).items() if value not in cuts}
-    joined: dict[int, Group | None] = {}
-    for first in groups:
-        rows = _only_reader(graph, readers, first)
-        last = None if rows is None else _only_reader(graph, readers, rows)
-        if rows is None or last is None or not {id(first), id(rows), id(last)}.isdisjoint(joined):
-            continue
-        if _is_chain(graph, first, rows, last, most_bytes):
-            joined[id(first)] = joined[id(rows)] = None
-            joined[id(last)] = join_groups(first, rows, last)
-    found = [joined.get(id(group), group) for group in groups]
-    return [group for group in found if group is not None]
+@dataclass(frozen=True, slots=True)
+class JoinChains:
+    """A contraction, a reduction over its rows, a contraction with the rows: attention."""
+
+    name: str = "chains"
+
+    def __call__(self, graph: Graph, groups: Sequence[Group], options: FusionOptions) -> Sequence[Group]:
+        """The groups, chains of three joined where rows take no more of the cache than they may."""
+        if not options.chains:
+            return groups
+        readers = {value: found for value, found in _readers(groups).items() if value not in options.cuts}
+        joined: dict[int, Group | None] = {}
+        for first in groups:
+            rows = _only_reader(graph, readers, first)
+            last = None if rows is None else _only_reader(graph, readers, rows)
+            if rows is None or last is None or not {id(first), id(rows), id(last)}.isdisjoint(joined):
+                continue
+            if _is_chain(graph, first, rows, last, options.chain_bytes):
+                joined[id(first)] = joined[id(rows)] = None
+                joined[id(last)] = join_groups(first, rows, last)
+        found = [joined.get(id(group), group) for group in groups]
+        return [group for group in found if group is not None]
 
 
 def contraction_runs(partition: Partition) -> list[tuple[Group, ...]]:

@@ -23,42 +23,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.graph.chains import join_chains
+from tilewright.graph.chains import JoinChains
 from tilewright.graph.dependence import Ancestors
 from tilewright.graph.depth import expression_depth
+from tilewright.graph.fusion_options import Fusion, FusionOptions
 from tilewright.graph.groups import NAME_LENGTH, Group, Partition
 from tilewright.graph.model import Graph, Node
 from tilewright.graph.movement import affine_chain
 from tilewright.graph.program import Build
 from tilewright.graph.registry import Kind, find_operator
 from tilewright.graph.rows import reduced_axes
-from tilewright.support import InternalError
+from tilewright.support import Catalog, InternalError
 
-
-@dataclass(frozen=True, slots=True)
-class FusionOptions:
-    """What to fuse. The defaults are for a CPU.
-
-    `epilogues`: element-wise operations after contractions and windows. `reductions`: chains over rows.
-    `elementwise`: chains of element-wise operations. `through_movement`: contractions read their operands
-    through transpositions and slices. `transposed_outputs`: a contraction stores its output transposed.
-    `max_nodes` bounds a group, `max_depth` how deep its expressions nest.
-    `chains`: a contraction, a reduction over its rows and a contraction with the rows are one group, if so
-    many rows as a register tile has take no more than `chain_bytes`: a part of the second cache level.
-    `cuts` are values that no group keeps to itself: one makes them, others read them.
-    """
-
-    epilogues: bool = True
-    reductions: bool = True
-    elementwise: bool = True
-    through_movement: bool = True
-    transposed_outputs: bool = True
-    chains: bool = True
-    chain_bytes: int = 1 << 19
-    max_nodes: int = 64
-    max_depth: int = 256
-    cuts: frozenset[str] = frozenset()
-
+#: The ways of joining groups, in order: those of other packages (``tilewright.fusions``) first.
+FUSIONS: Final[Catalog[str, Fusion]] = Catalog("fusions", (JoinChains(),))
 
 _ANCHORS: Final = (
     (Kind.CONTRACTION, Kind.WINDOW),
@@ -115,9 +93,9 @@ class _Fuser:
         for node, kind in zip(self.graph.nodes, self.kinds, strict=True):
             if kind is Kind.VIEW:
                 views[node.outputs[0]] = views.get(node.inputs[0], node.inputs[0])
-        groups = _needed(self.graph, [self.group(region) for region in regions], views)
-        if self.options.chains:
-            groups = join_chains(self.graph, groups, self.options.chain_bytes, self.options.cuts)
+        groups: Sequence[Group] = _needed(self.graph, [self.group(region) for region in regions], views)
+        for joined in FUSIONS.values():
+            groups = joined(self.graph, groups, self.options)
         return Partition(self.graph, _ordered(groups, views), views)
 
     def grow(self, anchor: int, kind: Kind) -> list[int]:

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
+from operator import attrgetter
 from types import MappingProxyType
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from tilewright.graph.model import Array, Attribute, Node, TensorType, type_of
 from tilewright.graph.operand import Operand, literal, placeholder
 from tilewright.ir import RelationError, Size, dtype_of, index_of, int_lower, int_upper, is_open
 from tilewright.support import (
+    Catalog,
     InternalError,
     ModelError,
     NodeLocation,
@@ -136,7 +139,11 @@ _A = TypeVar("_A")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """A registered operator: how to build its computation, or how to evaluate it when compiling."""
+    """A registered operator: how to build its computation, or how to evaluate it when compiling.
+
+    ``finite`` says that finite operands have finite results, whatever they are: then channels that a pass
+    fills up with zeros harm none of the others.
+    """
 
     name: str
     domain: str
@@ -146,6 +153,7 @@ class Operator:
     static: tuple[int, ...] = ()
     min_inputs: int = 0
     max_inputs: int | None = None
+    finite: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -360,35 +368,55 @@ def arity(build: Callable[..., object]) -> tuple[int, int | None]:
     return needed, None if many else len(plain)
 
 
-class Registry(Mapping[tuple[str, str], Operator]):
-    """The operators by (domain, name). Read-only once the package is imported."""
+def _module(named: Any) -> Any:
+    return named
 
-    __slots__ = ("_operators",)
+
+class Registry(Mapping[tuple[str, str], Operator]):
+    """The operators by (domain, name): this package's, and those of modules that others name.
+
+    These are the entry points in the group ``tilewright.operators``, which are imported at the first look.
+    Read-only from then on.
+    """
 
     def __init__(self) -> None:
         self._operators: dict[tuple[str, str], Operator] = {}
+        self._modules = Catalog[str, Any]("operators", (), of=_module, key=attrgetter("__name__"))
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, str], Operator]:
+        # importing them registers what they define
+        tuple(self._modules)
+        return self._operators
 
     def __getitem__(self, key: tuple[str, str]) -> Operator:
-        return self._operators[key]
+        return self._known[key]
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._operators)
+        return iter(self._known)
 
     def __len__(self) -> int:
-        return len(self._operators)
+        return len(self._known)
 
     def operator(
-        self, *names: str, kind: Kind, static: Sequence[int] = (), domain: str = ""
+        self,
+        *names: str,
+        kind: Kind,
+        static: Sequence[int] = (),
+        domain: str = "",
+        finite: bool | Collection[str] = False,
     ) -> Callable[[_B], _B]:
         """Register the decorated definition under one or more names.
 
-        `static` lists the inputs whose elements must be known when compiling.
+        `static` lists the inputs whose elements must be known when compiling; `finite` says which of the
+        names map finite numbers to finite ones: all, none, or these.
         """
 
         def register(build: _B) -> _B:
             least, most = arity(build)
             for name in names:
-                self._add(Operator(name, domain, kind, build, None, tuple(static), least, most))
+                sure = finite if isinstance(finite, bool) else name in finite
+                self._add(Operator(name, domain, kind, build, None, tuple(static), least, most, sure))
             return build
 
         return register

@@ -8,38 +8,30 @@ from typing import TypeAlias
 
 from tilewright.analysis import pointwise_reader
 from tilewright.cost import Machine
-from tilewright.ir import Program, Stage
+from tilewright.ir import Program
 from tilewright.plan.algorithms.accuracy import AUTO, Accuracy
 from tilewright.plan.algorithms.methods import Asked, Choice, cheapest
-from tilewright.plan.clusters import Cluster, Planned, carry_out
+from tilewright.plan.clusters import Planned, carry_out, clusters
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.contraction.gemv import split_streams
 from tilewright.plan.contraction.instructions import select_instruction
-from tilewright.plan.contraction.match import contraction_before, contraction_of, panels_before
-from tilewright.plan.contraction.narrow_windows import find_planes
-from tilewright.plan.contraction.output_order import find_in_order
 from tilewright.plan.contraction.padding import pad_for_matrices
 from tilewright.plan.contraction.precision import contraction_of as contraction_named
 from tilewright.plan.contraction.precision import round_weights
-from tilewright.plan.contraction.register_tiling import is_tileable
 from tilewright.plan.contraction.run_time_panels import store_in_groups
 from tilewright.plan.contraction.split_k import split_deep
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.fused.bands import find_band
 from tilewright.plan.fused.chain import find_chain
-from tilewright.plan.general.rule import gather_general, reduction_before
+from tilewright.plan.general.rule import gather_general
 from tilewright.plan.gpu.assembly import groups_on_gpu, plan_on_gpu
 from tilewright.plan.inlining import inline_stages
 from tilewright.plan.pipeline.fusion import better_fusion
-from tilewright.plan.pipeline.rule import pipeline_before
-from tilewright.plan.pipeline.side_by_side import rows_side_by_side
-from tilewright.plan.rows.match_rows import rows_before, shared_depth
 from tilewright.plan.rows.merge_axes import merge_axes
 from tilewright.plan.rows.reduction import LaneReduction, split_reductions
 from tilewright.plan.rows.split_rows import share_rows
 from tilewright.plan.rows.split_updates import share_updates
-from tilewright.plan.rule import Context, Nest
-from tilewright.plan.scans.match import find_stripes
+from tilewright.plan.rule import Cluster, Context, Nest
 from tilewright.plan.streaming_stores import store_past_caches, streamed_results
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
@@ -118,7 +110,7 @@ def plan_groups(
     except ScheduleError as error:
         s = fell_back(s, "no rewrites around groups", error)
     context = Context(s.require_program(), machine, known)
-    return _carried_out(s, context, clusters(context, {}, {}, groups=groups))
+    return _carried_out(s, context, _nests(context, _decided(groups)))
 
 
 def _check_groups(before: Program, after: Program, groups: Sequence[Nest]) -> None:
@@ -182,14 +174,33 @@ def _plan_nests(
     s = gather_operands(s, target, constants, {choice.partial for choice in along.values()})
     _check_groups(given, s.require_program(), groups)
     matches: dict[str, object] = dict(along)
-    for root, (_, chosen) in choices.items():
+    # where a step of a rewritten nest is refused, the whole program is planned without the rewrite
+    decided = {name: Cluster("row_parts", name, (), (Cluster("elementwise", name),)) for name in parts}
+    decided |= {root: _cluster("lanes", root, choice.stages) for root, choice in along.items()}
+    for root, (rule, chosen) in choices.items():
         matches |= {root: chosen.match, f"{root}.plan": chosen.plan}
+        decided[root] = _cluster(rule, root, chosen.stages)
     context = Context(s.require_program(), machine, constants, matches)
-    return _carried_out(s, context, clusters(context, choices, along, parts, groups))
+    return _carried_out(s, context, _nests(context, decided | _decided(groups)))
+
+
+def _cluster(rule: str, root: str, stages: Collection[str]) -> Cluster:
+    return Cluster(rule, root, tuple(name for name in stages if name != root), None)
+
+
+def _decided(groups: Sequence[Nest]) -> dict[str, Cluster]:
+    return {nest.root: Cluster(nest.rule, nest.root, nest.stages, None, nest.plan) for nest in groups}
+
+
+def _nests(context: Context, decided: Mapping[str, Cluster]) -> list[Cluster]:
+    """The nests in order; copies for matrices after what reads them, whose threads they follow."""
+    found, program, target = clusters(context, decided), context.program, context.machine.target
+    copies = [c for c in found if c.rule == "elementwise" and _is_for_matrices(program, c.root, target)]
+    return [*(c for c in found if c not in copies), *copies]
 
 
 def _carried_out(s: Schedule, context: Context, found: Sequence[Cluster]) -> Planned:
-    """The clusters, each by the default plan of its rule, large results stored past the caches."""
+    """The nests, each by the default plan of its rule, large results stored past the caches."""
     made = carry_out(s, context, found)
     streamed = streamed_results(made.schedule, context.machine.target)
     return Planned(replace(made.plan, streamed=streamed), store_past_caches(made.schedule, streamed))
@@ -220,116 +231,10 @@ def apply_algorithms(
     return s, choices
 
 
-def clusters(
-    context: Context,
-    choices: Mapping[str, Chosen],
-    along: Mapping[str, LaneReduction],
-    parts: Collection[str] = (),
-    groups: Sequence[Nest] = (),
-) -> list[Cluster]:
-    """Group the stages of a program into nests, and choose the rule for each.
-
-    A contraction goes with the point-wise stage that alone consumes it; a stage that follows reductions over
-    its own rows goes with those, unless threads share these: then ``parts`` are the stages that reduce parts.
-    ``groups`` are nests that are decided already.
-    """
-    program, target = context.program, context.machine.target
-    decided = {nest.root: Cluster(nest.rule, nest.root, nest.stages, None, nest.plan) for nest in groups}
-    taken = {name for nest in groups for name in (*nest.stages, nest.root)}
-    done = {name for nest in groups for name in nest.stages}
-    out: list[Cluster] = []
-    # after what reads them, whose threads they follow
-    copies: list[Cluster] = []
-    for stage in reversed(program.stages):
-        if stage.name in done:
-            continue
-        done.add(stage.name)
-        found = decided.get(stage.name)
-        if found is None:
-            found = _cluster_of(context, stage, {*done, *taken}, choices, along, parts)
-            if not taken.isdisjoint(found.stages):
-                found = Cluster("elementwise", stage.name)
-        done.update(found.stages)
-        copied = found.rule == "elementwise" and _is_for_matrices(program, stage, target)
-        (copies if copied else out).append(found)
-    return [*out[::-1], *copies]
-
-
-def _cluster_of(
-    context: Context,
-    stage: Stage,
-    done: Collection[str],
-    choices: Mapping[str, Chosen],
-    along: Mapping[str, LaneReduction],
-    parts: Collection[str],
-) -> Cluster:
-    """The nest that a stage ends."""
-    program, target = context.program, context.machine.target
-    alone = Cluster("elementwise", stage.name)
-    if stage.name in choices:
-        # where a step is refused, the whole program takes the direct method
-        rule, choice = choices[stage.name]
-        return Cluster(rule, stage.name, _but(stage, choice.stages), None)
-    if stage.name in along:
-        # where a step is refused, the program is scheduled as it was
-        return Cluster("lanes", stage.name, _but(stage, along[stage.name].stages), None)
-    if stage.name in parts:
-        return Cluster("row_parts", stage.name, (), (alone,))
-    ordered = find_in_order(program, stage, target)
-    if ordered is not None and not {ordered.last.name} & {*done, *choices, *along}:
-        made = contraction_of(program, ordered.last, target)
-        if made is not None:
-            inner = _contraction(program, made.stage, ordered.last)
-            return Cluster(
-                "contraction", stage.name, _but(stage, (*inner.stages, inner.root)), (inner, alone)
-            )
-    if not stage.is_reduction:
-        found = contraction_before(program, stage, target)
-        if found is not None:
-            return _contraction(program, found.stage, stage)
-    if is_tileable(program, stage, target, packed=False) is not None:
-        return _contraction(program, stage, stage)
-    planes = find_planes(program, stage, target)
-    if planes is not None:
-        each = tuple(Cluster("elementwise", name) for name in dict.fromkeys((planes.stage.name, stage.name)))
-        return Cluster("narrow_windows", stage.name, _but(stage, (planes.stage.name,)), each)
-    general = reduction_before(program, stage, target)
-    if general is not None and general.stage.name not in {*done, *choices, *along, *parts} - {stage.name}:
-        # one nest for the reduction and its reader, else one each
-        names = dict.fromkeys((*general.panels, general.stage.name, stage.name))
-        each = tuple(Cluster("elementwise", name) for name in names)
-        return Cluster("general", stage.name, _but(stage, tuple(names)), each)
-    producers = pipeline_before(program, stage, {*done, *choices, *along, *parts}, context.machine)
-    if producers:
-        each = tuple(Cluster("elementwise", name) for name in (*producers, stage.name))
-        return Cluster("pipeline", stage.name, producers, each)
-    scans = find_stripes(program, stage, context.machine, {*done, *choices, *along, *parts} - {stage.name})
-    if scans is not None:
-        before = tuple(m.stage.name for m in scans.members)
-        each = tuple(Cluster("elementwise", name) for name in (*before, stage.name))
-        return Cluster("scans", stage.name, before, each)
-    rows = rows_before(program, stage, {*done, *along}, target)
-    if any(member.name in parts for member in rows) or not shared_depth(rows, stage):
-        shared = rows_side_by_side(program, stage, context.machine) is not None
-        return Cluster("pipeline", stage.name, (), (alone,)) if shared else alone
-    return Cluster("rows", stage.name, tuple(member.name for member in rows))
-
-
-def _contraction(program: Program, stage: Stage, last: Stage) -> Cluster:
-    """The nest of a contraction and the stage that ends it; its operand's panels are made in it."""
-    names = (panels_before(program, stage), stage.name)
-    stages = [name for name in names if name is not None and name != last.name]
-    each = (Cluster("elementwise", name) for name in dict.fromkeys((stage.name, last.name)))
-    return Cluster("contraction", last.name, tuple(stages), tuple(each))
-
-
-def _but(stage: Stage, names: Collection[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if name != stage.name)
-
-
-def _is_for_matrices(program: Program, stage: Stage, target: Target) -> bool:
+def _is_for_matrices(program: Program, name: str, target: Target) -> bool:
     """Whether a stage makes what only contractions by instructions for whole matrices read."""
-    readers = {r.name for made in stage.writes for r in program.consumers(made)} if target.tiles else ()
+    made = program.stage(name).writes if target.tiles else ()
+    readers = {reader.name for each in made for reader in program.consumers(each)}
     found = [contraction_named(program, name, target) for name in readers]
     uses = [None if c is None else select_instruction(c, target) for c in found]
     return bool(uses) and all(use is not None and use.tile is not None for use in uses)

@@ -1,9 +1,7 @@
-"""The rules by name: one line a rule."""
+"""The rules by name, in the order in which they are asked: one line a rule."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 from tilewright.plan.algorithms.rule import StrassenRule, WinogradRule
@@ -23,30 +21,30 @@ from tilewright.plan.rows.rule import LanesRule, PartsRule, RowsRule
 from tilewright.plan.rule import Rule
 from tilewright.plan.scans.rule import ScansRule
 from tilewright.plan.written import WrittenRule
+from tilewright.support import Catalog
 
-RULES: Final[Mapping[str, Rule[Any, Any]]] = MappingProxyType(
-    {
-        rule.name: rule
-        for rule in (
-            ContractionRule(),
-            WindowsRule(),
-            GeneralRule(),
-            RowsRule(),
-            LanesRule(),
-            PartsRule(),
-            PipelineRule(),
-            ScansRule(),
-            ElementwiseRule(),
-            FusedRule(),
-            WinogradRule(),
-            StrassenRule(),
-            GpuProductRule(),
-            GpuMatrixRule(),
-            GpuRowsRule(),
-            GpuWindowsRule(),
-            GpuGroupRule(),
-            GpuElementsRule(),
-            WrittenRule(),
-        )
-    }
+RULES: Final[Catalog[str, Rule[Any, Any]]] = Catalog(
+    "rules",
+    (
+        ContractionRule(),
+        WindowsRule(),
+        GeneralRule(),
+        PipelineRule(),
+        ScansRule(),
+        RowsRule(),
+        ElementwiseRule(),
+        GpuWindowsRule(),
+        GpuRowsRule(),
+        GpuElementsRule(),
+        # those that go with rewrites of the program, and trees that are written
+        LanesRule(),
+        PartsRule(),
+        FusedRule(),
+        WinogradRule(),
+        StrassenRule(),
+        GpuProductRule(),
+        GpuMatrixRule(),
+        GpuGroupRule(),
+        WrittenRule(),
+    ),
 )

@@ -1,16 +1,18 @@
-"""Clusters: stages that make one nest, each with its rule, and how they become a plan that is carried out."""
+"""From the stages of a program to nests: rules are asked for clusters, and these are carried out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from tilewright.plan.catalog import RULES
 from tilewright.plan.fallback import fell_back
-from tilewright.plan.rule import Context, Nest
+from tilewright.plan.rule import Asked, Cluster, Context, Nest
 from tilewright.plan.unit import UnitPlan
 from tilewright.schedule import Schedule
 from tilewright.support import InternalError, ScheduleError
+from tilewright.target import Target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,19 +23,26 @@ class Planned:
     schedule: Schedule
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Stages that make one nest, by a rule; ``simpler`` is what is done where a step of it is refused.
+def clusters(
+    context: Context, decided: Mapping[str, Cluster], ends: frozenset[str] = frozenset()
+) -> list[Cluster]:
+    """The nests of all stages, in the program's order: those ``decided``, and what rules propose for others.
 
-    Without anything simpler (``None``) the whole program is planned in another way. ``plan`` is its plan
-    where that is decided already, by default the rule's.
+    On CPUs each stage has its turn, the last one first, and the first rule that proposes something is obeyed;
+    on devices each rule has, for all stages that are left. Proposals with a stage of others are passed over.
     """
-
-    rule: str
-    root: str
-    stages: tuple[str, ...] = ()
-    simpler: tuple[Cluster, ...] | None = ()
-    plan: object = None
+    program, on = context.program, context.machine.on
+    rules = [rule for rule in RULES.values() if isinstance(on, rule.machines)]
+    found = dict(decided)
+    taken = frozenset(name for cluster in decided.values() for name in cluster.names)
+    turns = [(stage,) for stage in reversed(program.stages)] if isinstance(on, Target) else [program.stages]
+    for turn, rule in product(turns, rules):
+        roots = tuple(stage for stage in turn if stage.name not in taken)
+        for cluster in rule.propose(Asked(context, roots, taken, decided, ends)) if roots else ():
+            if cluster.names.isdisjoint(taken):
+                found[cluster.root] = cluster
+                taken |= cluster.names
+    return [found[stage.name] for stage in program.stages if stage.name in found]
 
 
 def carry_out(s: Schedule, context: Context, found: Sequence[Cluster]) -> Planned:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from tilewright import tiling
 from tilewright.cost import LoopTree, Machine
-from tilewright.ir import Program
+from tilewright.ir import Program, Stage
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
@@ -69,8 +69,55 @@ class Nest:
     plan: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Stages that make one nest, by a rule; ``simpler`` is what is done where a step of it is refused.
+
+    Without anything simpler (``None``) the whole program is planned in another way. ``plan`` is its plan
+    where that is decided already, by default the rule's.
+    """
+
+    rule: str
+    root: str
+    stages: tuple[str, ...] = ()
+    simpler: tuple[Cluster, ...] | None = ()
+    plan: object = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The stages, with the one that ends the nest."""
+        return frozenset((*self.stages, self.root))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """What rules are asked: for nests that end with one of ``roots``, of stages that no other nest has.
+
+    ``decided`` are the nests that rewrites of the program were made for, by the stages that end them.
+    ``ends`` are stages that rewrites made to end a nest: no other nest takes them in.
+    """
+
+    context: Context
+    roots: tuple[Stage, ...]
+    taken: frozenset[str]
+    decided: Mapping[str, Cluster]
+    ends: frozenset[str] = frozenset()
+
+    @property
+    def program(self) -> Program:
+        """The program after its rewrites."""
+        return self.context.program
+
+    def is_free(self, name: str) -> bool:
+        """Whether no nest has a stage yet, and none is meant to end with it."""
+        return name not in self.taken and name not in self.decided
+
+
 class Rule(ABC, Generic[ProblemT, PlanT]):
-    """One way of making nests. A new one is a subclass in a file of its own, listed in ``catalog.py``.
+    """One way of making nests. A new one is a subclass in a file of its own.
+
+    It is listed in ``catalog.py``, or by a package's entry point in the group ``tilewright.rules``. Rules are
+    asked in the order of the list, those of other packages first.
 
     ``forms`` are the classes of its plans by the names that they have in files: frozen dataclasses of
     numbers, words, tuples of those, and ``None``. ``machines`` are the kind for which it plans.
@@ -79,6 +126,10 @@ class Rule(ABC, Generic[ProblemT, PlanT]):
     name: ClassVar[str]
     machines: ClassVar[type[TargetBase]] = Target
     forms: ClassVar[Mapping[str, type]]
+
+    def propose(self, asked: Asked) -> Iterable[Cluster]:
+        """The nests that the rule would make; none of a rule that goes with a rewrite of the program."""
+        return ()
 
     @abstractmethod
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> ProblemT | None:

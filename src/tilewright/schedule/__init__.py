@@ -14,21 +14,27 @@ from tilewright.schedule.loop.set_layout import with_layout
 from tilewright.schedule.overwriting import may_overwrite, overwritable
 from tilewright.schedule.owners import Placed, ownerless, placed_accesses
 from tilewright.schedule.registry import Primitive, primitive
+from tilewright.schedule.rewrite.bf16x3 import BF16X3
+from tilewright.schedule.rewrite.strassen import STRASSEN
+from tilewright.schedule.rewrite.winograd import WINOGRAD
 from tilewright.schedule.schedule import Schedule, load_trace, replay
 from tilewright.schedule.trace import Step, Trace
 
 __all__ = [
     "ALGORITHMS",
     "Algorithm",
+    "BF16X3",
     "Change",
     "Changes",
     "DerivedConstant",
     "PRIMITIVES",
     "Placed",
     "Primitive",
+    "STRASSEN",
     "Schedule",
     "Step",
     "Trace",
+    "WINOGRAD",
     "argument_map",
     "derived_constants",
     "index_map",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any, Final
 
 from tilewright.schedule.algorithm import Algorithm
@@ -66,6 +65,7 @@ from tilewright.schedule.rewrite.split_scan import split_scan
 from tilewright.schedule.rewrite.store_as import store_as
 from tilewright.schedule.rewrite.strassen import STRASSEN, strassen
 from tilewright.schedule.rewrite.winograd import WINOGRAD, winograd
+from tilewright.support import Catalog
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     # order of loops
@@ -132,12 +132,8 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     decouple_at,
 )
 
-ALGORITHMS: Final[Mapping[str, Algorithm]] = MappingProxyType(
-    {a.name: a for a in (WINOGRAD, STRASSEN, BF16X3)}
-)
+ALGORITHMS: Final[Catalog[str, Algorithm]] = Catalog("algorithms", (WINOGRAD, STRASSEN, BF16X3))
 """Read-only: algorithms by the name of the primitive that rewrites a stage by each."""
 
-PRIMITIVES: Final[Mapping[str, Primitive]] = MappingProxyType(
-    {p.name: p for p in (primitive_of(f) for f in _FUNCTIONS)}
-)
+PRIMITIVES: Final[Catalog[str, Primitive]] = Catalog("primitives", _FUNCTIONS, of=primitive_of)
 """Read-only: every primitive by name."""

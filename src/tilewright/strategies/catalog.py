@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from random import Random
-from types import MappingProxyType
 from typing import Final
 
 from tilewright.codegen import ALL_CALLS, check
@@ -32,29 +31,27 @@ from tilewright.strategies.search import (
     Strategy,
     Task,
 )
-from tilewright.support import InputError, ScheduleError, TargetError, known_names
+from tilewright.support import Catalog, InputError, ScheduleError, TargetError, known_names
 from tilewright.target import GpuTarget
 
 #: Strategies besides the default one: one line each.
-STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
-    {
-        strategy.name: strategy
-        for strategy in (
-            RandomStrategy(),
-            DescentStrategy(),
-            EvolutionaryStrategy(),
-            AnnealStrategy(),
-            ConstructStrategy(),
-            ConstructStrategy("construct-tree", method="tree"),
-            ConstructStrategy("construct-paper", variant="paper"),
-            JointStrategy(),
-            JointStrategy("loop-only", layouts=False),
-            JointStrategy("template", actors=False),
-            BeamStrategy(),
-            PolyhedralStrategy(),
-            EditsStrategy(),
-        )
-    }
+STRATEGIES: Final[Catalog[str, Strategy]] = Catalog(
+    "strategies",
+    (
+        RandomStrategy(),
+        DescentStrategy(),
+        EvolutionaryStrategy(),
+        AnnealStrategy(),
+        ConstructStrategy(),
+        ConstructStrategy("construct-tree", method="tree"),
+        ConstructStrategy("construct-paper", variant="paper"),
+        JointStrategy(),
+        JointStrategy("loop-only", layouts=False),
+        JointStrategy("template", actors=False),
+        BeamStrategy(),
+        PolyhedralStrategy(),
+        EditsStrategy(),
+    ),
 )
 #: The name of the strategy that searches nothing.
 DEFAULT: Final = "default"

@@ -1,5 +1,6 @@
 """What every package needs: errors, settings, the one error bound, hashing, logging, text helpers."""
 
+from tilewright.support.catalog import Catalog
 from tilewright.support.errors import (
     ArtefactError,
     InputError,
@@ -51,6 +52,7 @@ from tilewright.support.settings import Settings, WaitPolicy, available_cpus, cp
 
 __all__ = [
     "ArtefactError",
+    "Catalog",
     "Comparison",
     "InputError",
     "InstallationError",

@@ -7,13 +7,14 @@ what comes out is a tree of the program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from tilewright.support import InternalError, ScheduleError
+from tilewright.support import Catalog, InternalError, ScheduleError
 from tilewright.tiling.grammar import (
     EXPANDED,
     KEPT,
@@ -32,10 +33,62 @@ from tilewright.tiling.grammar import (
 from tilewright.tiling.walk import bodies, next_of, spine
 
 Change = Callable[[Level], Body]
+#: Iterations that are worth being written out, at most.
+MOST_EXPANDED: Final = 32
+#: Sizes that a level is split by: multiples of its own.
+MULTIPLES: Final = (2, 4, 8, 16, 64)
+
+
+class LevelAt(msgspec.Struct, frozen=True):
+    """A level as edits see it: ``whole`` are the elements around it, 0 where that is not known.
+
+    ``is_last`` says that no level of its stage is inside of it.
+    """
+
+    stage: str
+    axis: str
+    size: int
+    whole: int
+    bind: Bind
+    is_last: bool
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """How edits name it."""
+        return self.stage, self.axis, self.size
+
+    @property
+    def count(self) -> int:
+        """Its iterations; 0 where they are not known."""
+        return -(-self.whole // self.size)
+
+
+class Around(msgspec.Struct, frozen=True):
+    """A nest that is to be edited, and its levels."""
+
+    nest: Nest
+    levels: tuple[LevelAt, ...]
+
+    @classmethod
+    def of(cls, nest: Nest, extents: dict[str, dict[str, int]]) -> Around:
+        """The levels of all stages, each stage's from the outermost on."""
+        found: list[LevelAt] = []
+        for stage, body in _stages(nest):
+            left, rows = dict(extents.get(stage, {})), spine(body)[1]
+            for n, row in enumerate(rows):
+                whole, last = left.get(row.axis, 0), n == len(rows) - 1
+                found.append(LevelAt(stage, row.axis, row.size, whole, row.level.bind, last))
+                left[row.axis] = min(row.size, whole) if whole else row.size
+        return cls(nest, tuple(found))
 
 
 class Edit(msgspec.Struct, frozen=True, tag=True):
     """One change of a nest. A new kind is a subclass in a file of its own."""
+
+    @classmethod
+    def around(cls, at: Around) -> Iterable[Edit]:
+        """The edits of this kind that a search tries; none of kinds that need knowledge of a machine."""
+        return ()
 
     def of(self, nest: Nest) -> Nest:
         """The nest with the change. Raises ScheduleError where it has nothing that could be changed so."""
@@ -89,6 +142,13 @@ class Resize(_OfLevel, frozen=True):
 
     to: int
 
+    @classmethod
+    def around(cls, at: Around) -> Iterator[Edit]:
+        """Twice the elements, and half of them."""
+        for level in at.levels:
+            both = (level.size * 2, level.size // 2) if level.size > 1 else ()
+            yield from (cls(*level.place, to) for to in both if 1 < to < (level.whole or to + 1))
+
     def _change(self, level: Level) -> Body:
         return self._resized(level, self.to)
 
@@ -97,6 +157,13 @@ class Split(_OfLevel, frozen=True):
     """Put a level of ``by`` elements around a level, which has what it ran on unless that is expanded."""
 
     by: int
+
+    @classmethod
+    def around(cls, at: Around) -> Iterator[Edit]:
+        """By multiples of its size."""
+        for level in at.levels:
+            sizes = (level.size * by for by in MULTIPLES)
+            yield from (cls(*level.place, by) for by in sizes if by < level.whole)
 
     def _change(self, level: Level) -> Body:
         if level.bind in EXPANDED:
@@ -109,6 +176,11 @@ class Split(_OfLevel, frozen=True):
 class Merge(_OfLevel, frozen=True):
     """Take a level away: the next one along its axis has its iterations."""
 
+    @classmethod
+    def around(cls, at: Around) -> Iterator[Edit]:
+        """Each level of more than single elements."""
+        return (cls(*level.place) for level in at.levels if level.size > 1)
+
     def _change(self, level: Level) -> Body:
         left = tuple(each for each in level.axes if each != (self.axis, self.size))
         return replace(level, axes=left) if left else level.body
@@ -116,6 +188,11 @@ class Merge(_OfLevel, frozen=True):
 
 class Swap(_OfLevel, frozen=True):
     """Exchange a level with the one right inside of it."""
+
+    @classmethod
+    def around(cls, at: Around) -> Iterator[Edit]:
+        """Each level."""
+        return (cls(*level.place) for level in at.levels)
 
     def _change(self, level: Level) -> Body:
         inner = level.body
@@ -128,6 +205,16 @@ class Bound(_OfLevel, frozen=True):
     """Run the iterations of a level on something else."""
 
     to: Bind
+
+    @classmethod
+    def around(cls, at: Around) -> Iterator[Edit]:
+        """What one thread does: in order, written out where there is not much, in lanes at the end."""
+        for level in at.levels:
+            binds: list[Bind] = ["serial"]
+            binds += ["unroll"] if 1 < level.count <= MOST_EXPANDED else []
+            binds += ["vector"] if level.is_last and level.count > 1 else []
+            if not level.bind.startswith(("block", "thread", "parallel")):
+                yield from (cls(*level.place, to) for to in binds if to != level.bind)
 
     def _change(self, level: Level) -> Body:
         return replace(level, bind=self.to)
@@ -189,6 +276,14 @@ class Moved(Edit, frozen=True):
     value: str
     axis: str = ""
     size: int = 0
+
+    @classmethod
+    def around(cls, at: Around) -> Iterator[Edit]:
+        """Each producer into each other level of the stage that it is made for."""
+        for _, body in _stages(at.nest):
+            rows = spine(body)[1]
+            for place in [p for row in rows for p in row.places if p.how == "make"]:
+                yield from (cls(place.value, row.axis, row.size) for row in rows if place not in row.places)
 
     def _of(self, nest: Nest) -> Nest:
         taken: list[Place] = []
@@ -260,10 +355,8 @@ class Instructed(Edit, frozen=True):
         return _within(nest, self.stage, changed)
 
 
-#: Iterations that are worth being written out, at most.
-MOST_EXPANDED: Final = 32
-#: Sizes that a level is split by: multiples of its own.
-MULTIPLES: Final = (2, 4, 8, 16, 64)
+def _kind(edit: type[Edit]) -> type[Edit]:
+    return edit
 
 
 def neighbours(nest: Nest, extents: dict[str, dict[str, int]]) -> Iterator[Edit]:
@@ -271,30 +364,19 @@ def neighbours(nest: Nest, extents: dict[str, dict[str, int]]) -> Iterator[Edit]
 
     ``extents`` are those of the axes of each stage.
     """
-    for stage, body in _stages(nest):
-        known = extents.get(stage, {})
-        left = dict(known)
-        rows = spine(body)[1]
-        for n, row in enumerate(rows):
-            at = (stage, row.axis, row.size)
-            whole = left.get(row.axis, 0)
-            if row.size > 1:
-                yield from (
-                    Resize(*at, to) for to in (row.size * 2, row.size // 2) if 1 < to < (whole or to + 1)
-                )
-                yield Merge(*at)
-            yield from (Split(*at, row.size * by) for by in MULTIPLES if row.size * by < whole)
-            yield Swap(*at)
-            count = -(-whole // row.size) if whole else 0
-            last = n == len(rows) - 1
-            binds: list[Bind] = ["serial"]
-            binds += ["unroll"] if 1 < count <= MOST_EXPANDED else []
-            binds += ["vector"] if last and count > 1 else []
-            if not row.level.bind.startswith(("block", "thread", "parallel")):
-                yield from (Bound(*at, to) for to in binds if to != row.level.bind)
-            left[row.axis] = min(row.size, whole) if whole else row.size
-        for place in [p for row in rows for p in row.places if p.how == "make"]:
-            yield from (Moved(place.value, row.axis, row.size) for row in rows if place not in row.places)
+    around = Around.of(nest, extents)
+    for kind in EDITS.values():
+        yield from kind.around(around)
+
+
+#: Kinds of edits by name, in the order in which they are tried; a new one is a class in a file of its own,
+#: listed here or by a package's entry point in the group ``tilewright.edits``.
+EDITS: Final[Catalog[str, type[Edit]]] = Catalog(
+    "edits",
+    (Resize, Split, Merge, Swap, Bound, Fuse, Hinted, Parted, Joined, Moved, Scoped, Relaid, Instructed),
+    of=_kind,
+    key=attrgetter("__name__"),
+)
 
 
 # trees

@@ -13,33 +13,33 @@ from tilewright.graph.registry import Context, Kind, operator
 _SOFTPLUS_LINEAR = 20.0
 
 
-@operator("Relu", kind=Kind.ELEMENTWISE)
+@operator("Relu", kind=Kind.ELEMENTWISE, finite=True)
 def relu(ctx: Context, x: Operand) -> Operand:
     """max(x, 0)."""
     return elementwise(ctx, lambda a: lang.maximum(a, number(0, x.dtype)), x)
 
 
-@operator("LeakyRelu", kind=Kind.ELEMENTWISE)
+@operator("LeakyRelu", kind=Kind.ELEMENTWISE, finite=True)
 def leaky_relu(ctx: Context, x: Operand) -> Operand:
     """`alpha * x` below zero."""
     alpha = number(ctx.real("alpha", 0.01), x.dtype)
     return elementwise(ctx, lambda a: lang.select(a < number(0, x.dtype), alpha * a, a), x)
 
 
-@operator("PRelu", kind=Kind.ELEMENTWISE)
+@operator("PRelu", kind=Kind.ELEMENTWISE, finite=True)
 def prelu(ctx: Context, x: Operand, slope: Operand) -> Operand:
     """`slope * x` below zero, the slope broadcast to x."""
     return elementwise(ctx, lambda a, s: lang.select(a < number(0, x.dtype), s * a, a), x, slope)
 
 
-@operator("ThresholdedRelu", kind=Kind.ELEMENTWISE)
+@operator("ThresholdedRelu", kind=Kind.ELEMENTWISE, finite=True)
 def thresholded_relu(ctx: Context, x: Operand) -> Operand:
     """`x` where `x > alpha`, else 0."""
     alpha = number(ctx.real("alpha", 1.0), x.dtype)
     return elementwise(ctx, lambda a: lang.select(a > alpha, a, number(0, x.dtype)), x)
 
 
-@operator("Elu", kind=Kind.ELEMENTWISE)
+@operator("Elu", kind=Kind.ELEMENTWISE, finite=True)
 def elu(ctx: Context, x: Operand) -> Operand:
     """`alpha * (exp(x) - 1)` below zero."""
     alpha = number(ctx.real("alpha", 1.0), x.dtype)
@@ -47,7 +47,7 @@ def elu(ctx: Context, x: Operand) -> Operand:
     return elementwise(ctx, lambda a: lang.select(a < zero, alpha * lang.expm1(a), a), x)
 
 
-@operator("Celu", kind=Kind.ELEMENTWISE)
+@operator("Celu", kind=Kind.ELEMENTWISE, finite=True)
 def celu(ctx: Context, x: Operand) -> Operand:
     """max(0, x) + min(0, alpha (exp(x / alpha) - 1))."""
     alpha = number(ctx.real("alpha", 1.0), x.dtype)
@@ -55,7 +55,7 @@ def celu(ctx: Context, x: Operand) -> Operand:
     return elementwise(ctx, lambda a: lang.select(a < zero, alpha * lang.expm1(a / alpha), a), x)
 
 
-@operator("Selu", kind=Kind.ELEMENTWISE)
+@operator("Selu", kind=Kind.ELEMENTWISE, finite=True)
 def selu(ctx: Context, x: Operand) -> Operand:
     """`gamma * x` above zero, `gamma * alpha * (exp(x) - 1)` below."""
     alpha = number(ctx.real("alpha", 1.67326319217681884765625), x.dtype)
@@ -64,7 +64,7 @@ def selu(ctx: Context, x: Operand) -> Operand:
     return elementwise(ctx, lambda a: gamma * lang.select(a > zero, a, alpha * lang.expm1(a)), x)
 
 
-@operator("Softplus", kind=Kind.ELEMENTWISE)
+@operator("Softplus", kind=Kind.ELEMENTWISE, finite=True)
 def softplus(ctx: Context, x: Operand) -> Operand:
     """log(1 + exp(x)), without overflow."""
     return elementwise(ctx, lambda a: _softplus(a, x.dtype), x)
@@ -74,7 +74,7 @@ def _softplus(a: Scalar, dtype: str) -> Scalar:
     return lang.maximum(a, number(0, dtype)) + lang.log1p(lang.exp_nonpositive(-lang.absolute(a)))
 
 
-@operator("Softsign", kind=Kind.ELEMENTWISE)
+@operator("Softsign", kind=Kind.ELEMENTWISE, finite=True)
 def softsign(ctx: Context, x: Operand) -> Operand:
     """`x / (1 + |x|)`."""
     return elementwise(ctx, lambda a: a / (number(1, x.dtype) + lang.absolute(a)), x)
@@ -85,20 +85,20 @@ def _hard_sigmoid(a: Scalar, alpha: float, beta: float, dtype: str) -> Scalar:
     return lang.maximum(number(0, dtype), lang.minimum(number(1, dtype), line))
 
 
-@operator("HardSigmoid", kind=Kind.ELEMENTWISE)
+@operator("HardSigmoid", kind=Kind.ELEMENTWISE, finite=True)
 def hard_sigmoid(ctx: Context, x: Operand) -> Operand:
     """max(0, min(1, alpha x + beta))."""
     alpha, beta = ctx.real("alpha", 0.2), ctx.real("beta", 0.5)
     return elementwise(ctx, lambda a: _hard_sigmoid(a, alpha, beta, x.dtype), x)
 
 
-@operator("HardSwish", kind=Kind.ELEMENTWISE)
+@operator("HardSwish", kind=Kind.ELEMENTWISE, finite=True)
 def hard_swish(ctx: Context, x: Operand) -> Operand:
     """`x * max(0, min(1, x / 6 + 1 / 2))`."""
     return elementwise(ctx, lambda a: a * _hard_sigmoid(a, 1.0 / 6.0, 0.5, x.dtype), x)
 
 
-@operator("Mish", kind=Kind.ELEMENTWISE)
+@operator("Mish", kind=Kind.ELEMENTWISE, finite=True)
 def mish(ctx: Context, x: Operand) -> Operand:
     """`x * tanh(softplus(x))`."""
     return elementwise(ctx, lambda a: a * lang.tanh(_softplus(a, x.dtype)), x)
@@ -111,7 +111,7 @@ def swish(ctx: Context, x: Operand) -> Operand:
     return elementwise(ctx, lambda a: a * lang.sigmoid(alpha * a), x)
 
 
-@operator("Gelu", kind=Kind.ELEMENTWISE)
+@operator("Gelu", kind=Kind.ELEMENTWISE, finite=True)
 def gelu(ctx: Context, x: Operand) -> Operand:
     """`x * Phi(x)`, or its approximation by tanh."""
     half, one = number(0.5, x.dtype), number(1, x.dtype)

@@ -56,6 +56,8 @@ _FUNCTIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyType(
     }
 )
 
+_FINITE: Final = frozenset({"Atan", "Ceil", "Cos", "Erf", "Floor", "Round", "Sigmoid", "Sin", "Tanh"})
+
 #: Functions that the standard composes of others, at a loss of digits or of signs.
 _OWN_FUNCTIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyType(
     {
@@ -69,7 +71,7 @@ _OWN_FUNCTIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyTy
 )
 
 
-@operator(*_FUNCTIONS, kind=_ELEMENTWISE)
+@operator(*_FUNCTIONS, kind=_ELEMENTWISE, finite=_FINITE)
 @operator(*_OWN_FUNCTIONS, kind=_ELEMENTWISE, domain=OWN)
 def function(ctx: Context, x: Operand) -> Operand:
     """A function of one floating-point argument."""
@@ -93,19 +95,19 @@ def function_of_two(ctx: Context, x: Operand, y: Operand) -> Operand:
     return elementwise(ctx, _OWN_PAIRS[ctx.node.op], x, y)
 
 
-@operator("Abs", kind=_ELEMENTWISE)
+@operator("Abs", kind=_ELEMENTWISE, finite=True)
 def absolute(ctx: Context, x: Operand) -> Operand:
     """|x|."""
     return elementwise(ctx, lang.absolute if is_signed(x.dtype) else lambda a: a, x)
 
 
-@operator("Neg", kind=_ELEMENTWISE)
+@operator("Neg", kind=_ELEMENTWISE, finite=True)
 def negate(ctx: Context, x: Operand) -> Operand:
     """-x."""
     return elementwise(ctx, lambda a: -a, x)
 
 
-@operator("Sign", kind=_ELEMENTWISE)
+@operator("Sign", kind=_ELEMENTWISE, finite=True)
 def sign(ctx: Context, x: Operand) -> Operand:
     """-1, 0 or 1."""
     zero, one = number(0, x.dtype), number(1, x.dtype)
@@ -166,7 +168,7 @@ _ARITHMETIC: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingPr
 )
 
 
-@operator(*_ARITHMETIC, kind=_ELEMENTWISE)
+@operator(*_ARITHMETIC, kind=_ELEMENTWISE, finite={"Add", "Mul", "Sub"})
 def arithmetic(ctx: Context, x: Operand, y: Operand) -> Operand:
     """A binary operation whose operands and result have one dtype."""
     ctx.require(x.dtype == y.dtype, f"its inputs have the dtypes {x.dtype} and {y.dtype}")
@@ -256,7 +258,7 @@ _FOLDS: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxyTy
 )
 
 
-@operator(*_FOLDS, kind=_ELEMENTWISE)
+@operator(*_FOLDS, kind=_ELEMENTWISE, finite={"Max", "Min"})
 def fold(ctx: Context, first: Operand, *others: Operand) -> Operand:
     """Sum, mean, maximum or minimum of any number of operands."""
     combine, xs = _FOLDS[ctx.node.op], (first, *others)
@@ -304,7 +306,7 @@ def where(ctx: Context, condition: Operand, x: Operand, y: Operand) -> Operand:
     return elementwise(ctx, lang.select, condition, x, y)
 
 
-@operator("Clip", kind=_ELEMENTWISE)
+@operator("Clip", kind=_ELEMENTWISE, finite=True)
 def clip(ctx: Context, x: Operand, low: Operand | None = None, high: Operand | None = None) -> Operand:
     """The elements limited to [low, high]; where low > high, high wins."""
 

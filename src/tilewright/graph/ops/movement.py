@@ -66,7 +66,7 @@ def view(ctx: Context, x: Operand, shape: Sequence[int]) -> Operand:
     return compute(shape, lambda *i: x[reshaped_index(i, shape, x.shape)], name=stem(ctx))
 
 
-@operator("Identity", kind=Kind.VIEW)
+@operator("Identity", kind=Kind.VIEW, finite=True)
 def identity(ctx: Context, x: Operand) -> Operand:
     """The input."""
     return view(ctx, x, x.shape)

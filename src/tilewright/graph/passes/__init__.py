@@ -21,6 +21,7 @@ from tilewright.graph.passes.requantised import FoldRequantised, SinkDequantised
 from tilewright.graph.passes.scales import HoistScales
 from tilewright.graph.passes.subexpressions import ShareSubexpressions
 from tilewright.graph.passes.views import SimplifyViews, SinkViews
+from tilewright.support import Catalog
 
 #: What every imported model goes through, in order. Constants were folded when types were inferred, but for
 #: those that are stored quantised.
@@ -38,6 +39,9 @@ PASSES: Final[tuple[Pass, ...]] = (
     ShareSubexpressions(),
 )
 
+#: What other packages add (entry points in the group ``tilewright.passes``): run after all of these.
+ADDED: Final[Catalog[str, Pass]] = Catalog("passes", ())
+
 #: The same for machines with instructions for products of unsigned and signed bytes.
 INTEGER_PASSES: Final[tuple[Pass, ...]] = (
     WidenHalf(),
@@ -54,8 +58,11 @@ def simplify(
     passes: Sequence[Pass] = PASSES,
     observe: Callable[[str, Graph], None] | None = None,
 ) -> Graph:
-    """Run passes in order; `observe` is called with each one's name and result (to dump, time or verify)."""
-    for step in passes:
+    """Run passes in order, then those of other packages.
+
+    `observe` is called with each one's name and result (to dump, time or verify).
+    """
+    for step in (*passes, *ADDED.values()):
         graph = step(graph)
         if observe is not None:
             observe(step.name, graph)

@@ -22,12 +22,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 
 from tilewright.graph.model import Graph, Node
 from tilewright.graph.passes.nodes import emit_slice, emit_zeros_after
+from tilewright.graph.registry import find_operator
 from tilewright.graph.rewrite import Rewriter
 from tilewright.ir import is_open, typical
 
@@ -51,15 +52,8 @@ OF_PLAIN_BYTES: Final = 0.05
 #: of it, element by element and along taps (Zen 4, 3x3, 130 to 130: 0.37 and 0.53).
 BYTES_TOGETHER, OF_OTHER_TERMS, OF_TAPS = 4, 0.4, 0.53
 
-#: Operators of one operand that map every finite number to one: no exponentials, no roots.
-_UNARY: Final = frozenset(
-    {"Abs", "Ceil", "Clip", "Elu", "Erf", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity"}
-    | {"LeakyRelu", "Mish", "Neg", "Relu", "Round", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh"}
-)
 #: What normalisations add to the variance, at least, so that a channel of zeros is divided by no zero.
 _LEAST_EPSILON: Final = 1e-30
-#: Operators of several operands that map finite numbers to one.
-_BINARY: Final = frozenset({"Add", "Max", "Min", "Mul", "PRelu", "Sub"})
 #: Operators that follow sums of bytes, by the rules of one operand and of several.
 _CONVERSIONS: Final = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
 _QUANTISED: Final = frozenset({"Add", "ConvInteger", "Mul", "Sub"}) | _CONVERSIONS
@@ -217,12 +211,16 @@ class _Links:
         return tuple(v for v in (*self.joined, self.summed, self.result) if v)
 
 
+_Rule: TypeAlias = Callable[[Graph, Node], _Links | None]
+
+
 def _links_of(graph: Graph, node: Node) -> _Links | None:
     """The links of a node whose values are f32 of known sizes; ``None`` where others cannot be told.
 
     Sums of bytes are i32, and what follows them quantises.
     """
-    if node.domain or len(node.used_outputs) != 1 or node.op not in _RULES:
+    rule = _rule(node)
+    if len(node.used_outputs) != 1 or rule is None:
         return None
     types = [graph.types[v] for v in (*node.used_inputs, *node.used_outputs) if v not in graph.constants]
     dtypes = {"f32", *(_INTEGERS if node.op in _QUANTISED else ())}
@@ -230,7 +228,16 @@ def _links_of(graph: Graph, node: Node) -> _Links | None:
         return None
     if graph.types[node.outputs[0]].rank < 3 or any(map(is_open, (n for t in types for n in t.sizes[1:2]))):
         return None
-    return _RULES[node.op](graph, node)
+    return rule(graph, node)
+
+
+def _rule(node: Node) -> _Rule | None:
+    """How a node's channels go together: of any operator that maps finite numbers to finite ones alike."""
+    named = None if node.domain else _RULES.get(node.op)
+    operator = find_operator(node)
+    if named is not None or operator is None or not operator.finite:
+        return named
+    return _unary if operator.min_inputs == 1 and operator.max_inputs is not None else _binary
 
 
 def _convolution(graph: Graph, node: Node) -> _Links | None:
@@ -345,7 +352,7 @@ def _reduction(graph: Graph, node: Node) -> _Links | None:
     return None if 1 in {int(a) % rank for a in axes} else _alone(graph, node)
 
 
-_RULES: Final[Mapping[str, Callable[[Graph, Node], _Links | None]]] = MappingProxyType(
+_RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
     {
         "Conv": _convolution,
         "ConvInteger": _integer_convolution,
@@ -353,9 +360,8 @@ _RULES: Final[Mapping[str, Callable[[Graph, Node], _Links | None]]] = MappingPro
         "Div": _binary,
         "BatchNormalization": _normalisation,
         "InstanceNormalization": _normalisation,
-        **dict.fromkeys(_UNARY | _CONVERSIONS, _unary),
+        **dict.fromkeys(_CONVERSIONS, _unary),
         "QuantizeLinear": _quantisation,
-        **dict.fromkeys(_BINARY, _binary),
         **dict.fromkeys(_WINDOWS, _alone),
         **dict.fromkeys(_REDUCTIONS, _reduction),
     }

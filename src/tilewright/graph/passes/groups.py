@@ -18,6 +18,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from tilewright.graph.model import Array, Graph, Node
+from tilewright.graph.registry import Kind, find_operator
 from tilewright.graph.rewrite import Rewriter
 from tilewright.ir import typical
 
@@ -26,10 +27,6 @@ from tilewright.ir import typical
 OF_BLOCKS: Final = 0.75
 OF_PLAIN: Final = 0.5
 OF_SMALL_GROUPS: Final = 0.35
-#: What stands between convolutions and passes their layouts on.
-_BETWEEN: Final = frozenset(
-    {"Add", "BatchNormalization", "Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "Relu", "Sigmoid"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,7 @@ def _neighbours(graph: Graph, node: Node) -> Iterator[Node]:
     """The convolutions without groups next to one, but for what passes layouts on."""
     makers = {value: maker for maker in graph.nodes for value in maker.used_outputs}
     value = node.inputs[0]
-    while value in makers and makers[value].op in _BETWEEN:
+    while value in makers and _passes_on(makers[value]):
         value = makers[value].inputs[0]
     if value in makers and _is_convolution(makers[value]) and _groups(makers[value]) == 1:
         yield makers[value]
@@ -124,6 +121,12 @@ def _neighbours(graph: Graph, node: Node) -> Iterator[Node]:
                 continue
             if _is_convolution(user) and _groups(user) == 1 and user.inputs[0] == value:
                 yield user
-            elif user.op in _BETWEEN and not seen & set(user.outputs):
+            elif _passes_on(user) and not seen & set(user.outputs):
                 todo += user.outputs
                 seen.update(user.outputs)
+
+
+def _passes_on(node: Node) -> bool:
+    """Whether what stands between convolutions passes their layouts on."""
+    operator = find_operator(node)
+    return operator is not None and operator.kind is Kind.ELEMENTWISE

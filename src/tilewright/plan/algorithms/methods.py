@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, Protocol
 
 from tilewright.cost import Machine
@@ -14,7 +15,8 @@ from tilewright.plan.algorithms.choice import WinogradChoice, choose_winograd
 from tilewright.plan.algorithms.strassen import StrassenChoice, choose_strassen
 from tilewright.plan.fused.chain import find_chain
 from tilewright.plan.rows.match import ending_stage
-from tilewright.schedule import ALGORITHMS, Algorithm, Schedule
+from tilewright.schedule import BF16X3, STRASSEN, WINOGRAD, Algorithm, Schedule
+from tilewright.support import Catalog
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +67,7 @@ class Method:
 
 def cheapest(asked: Asked) -> tuple[Method, Choice] | None:
     """The method that takes the fewest cycles of those that may be taken, ``None`` for the direct one."""
-    allowed = [m for m in METHODS if any(map(asked.accuracy.allows, m.algorithm.variants))]
+    allowed = [m for m in METHODS.values() if any(map(asked.accuracy.allows, m.algorithm.variants))]
     found = [(m, choice) for m in allowed if (choice := m.choose(asked)) is not None]
     return min(found, key=lambda each: each[1].cycles, default=None)
 
@@ -89,9 +91,13 @@ def _bf16x3(asked: Asked) -> Bf16x3Choice | None:
     return found if find_chain(asked.schedule.require_program(), asked.machine.target) is None else None
 
 
-METHODS: Final = (
-    Method(ALGORITHMS["bf16x3"], _bf16x3),
-    Method(ALGORITHMS["strassen"], _strassen, rule="strassen"),
-    Method(ALGORITHMS["winograd"], _winograd, rule="winograd"),
+METHODS: Final[Catalog[str, Method]] = Catalog(
+    "methods",
+    (
+        Method(BF16X3, _bf16x3),
+        Method(STRASSEN, _strassen, rule="strassen"),
+        Method(WINOGRAD, _winograd, rule="winograd"),
+    ),
+    key=attrgetter("algorithm.name"),
 )
 """All methods: of those that take equally long the first one is taken."""

@@ -52,8 +52,8 @@ def read_accuracy(wanted: str | float, winograd: str | None = None) -> Accuracy:
 
 def _left_out(word: str, wanted: str) -> tuple[str, ...]:
     """The variants that a word leaves out."""
-    known = {m.algorithm.name: m.algorithm.variants for m in METHODS}
-    known |= {variant: (variant,) for m in METHODS for variant in m.algorithm.variants}
+    known = {m.algorithm.name: m.algorithm.variants for m in METHODS.values()}
+    known |= {variant: (variant,) for m in METHODS.values() for variant in m.algorithm.variants}
     name = word.strip().removeprefix(WITHOUT)
     if not word.strip().startswith(WITHOUT) or name not in known:
         raise InputError(

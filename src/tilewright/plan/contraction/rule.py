@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, Final, TypeAlias
@@ -30,7 +30,7 @@ from tilewright.plan.contraction.split_k import SplitKPlan, is_deep, plan_split_
 from tilewright.plan.contraction.tiles import tiles_nests
 from tilewright.plan.elementwise.nest import elementwise_nest
 from tilewright.plan.elementwise.panels import is_copy
-from tilewright.plan.rule import Context, Rule
+from tilewright.plan.rule import Asked, Cluster, Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import with_layout
 from tilewright.support import ScheduleError
@@ -112,6 +112,25 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
             "gemv": GemvPlan,
         }
     )
+
+    def propose(self, asked: Asked) -> Iterable[Cluster]:
+        """A contraction with the stage that alone reads it, and the copy that puts the result in order."""
+        program, target = asked.program, asked.context.machine.target
+        for stage in asked.roots:
+            ordered = find_in_order(program, stage, target)
+            if ordered is not None and asked.is_free(ordered.last.name):
+                made = contraction_of(program, ordered.last, target)
+                if made is not None:
+                    inner = _cluster(program, made.stage, ordered.last)
+                    stages = [n for n in (*inner.stages, inner.root) if n != stage.name]
+                    alone = Cluster("elementwise", stage.name)
+                    yield Cluster(self.name, stage.name, tuple(stages), (inner, alone))
+                    continue
+            found = None if stage.is_reduction else contraction_before(program, stage, target)
+            if found is not None:
+                yield _cluster(program, found.stage, stage)
+            elif is_tileable(program, stage, target, packed=False) is not None:
+                yield _cluster(program, stage, stage)
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> ContractionProblem | None:
         """The contraction that ends with ``root``: itself, what it reads in place or puts in order."""
@@ -272,3 +291,11 @@ def _rows_maker(program: Program, c: Contraction, ordered: InOrder | None) -> St
     if ordered is not None or windows or tile_of(c) is None or len(makers) != 1 or makers[0].is_reduction:
         return None
     return makers[0] if program.consumers(c.a.buffer) == (c.stage,) else None
+
+
+def _cluster(program: Program, stage: Stage, last: Stage) -> Cluster:
+    """The nest of a contraction and the stage that ends it; its operand's panels are made in it."""
+    names = (panels_before(program, stage), stage.name)
+    stages = [name for name in names if name is not None and name != last.name]
+    each = (Cluster("elementwise", name) for name in dict.fromkeys((stage.name, last.name)))
+    return Cluster(ContractionRule.name, last.name, tuple(stages), tuple(each))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
 from tilewright.plan.contraction.narrow_windows import Planes, find_planes, planes_nest
-from tilewright.plan.rule import Context, Rule
+from tilewright.plan.rule import Asked, Cluster, Context, Rule
 from tilewright.tiling import Nest
 
 
@@ -32,6 +32,15 @@ class WindowsRule(Rule[WindowsProblem, WindowsPlan]):
 
     name = "narrow_windows"
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"blocks": WindowsPlan})
+
+    def propose(self, asked: Asked) -> Iterable[Cluster]:
+        """Each reduction over windows of narrow planes, with the stage that ends it."""
+        for stage in asked.roots:
+            found = find_planes(asked.program, stage, asked.context.machine.target)
+            if found is not None:
+                names = dict.fromkeys((found.stage.name, stage.name))
+                each = tuple(Cluster("elementwise", name) for name in names)
+                yield Cluster(self.name, stage.name, tuple(n for n in names if n != stage.name), each)
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> WindowsProblem | None:
         """The reduction that ``root`` ends."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
@@ -13,7 +13,7 @@ from tilewright.plan.elementwise.nest import elementwise_nest
 from tilewright.plan.elementwise.panels import schedule_panels
 from tilewright.plan.elementwise.plan import ElementwisePlan, default_elementwise
 from tilewright.plan.elementwise.readers import threads_of_reader
-from tilewright.plan.rule import Context, Rule
+from tilewright.plan.rule import Asked, Cluster, Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
 
@@ -34,6 +34,10 @@ class ElementwiseRule(Rule[StageProblem, ElementwisePlan]):
 
     name = "elementwise"
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"loops": ElementwisePlan})
+
+    def propose(self, asked: Asked) -> Iterable[Cluster]:
+        """Each stage by itself."""
+        return (Cluster(self.name, stage.name) for stage in asked.roots)
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> StageProblem:
         """Every stage can be done so."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from tilewright.plan.general.nest import (
     strided_operands,
     tiles_of,
 )
-from tilewright.plan.rule import Context, Rule
+from tilewright.plan.rule import Asked, Cluster, Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
@@ -46,6 +46,15 @@ class GeneralRule(Rule[GeneralProblem, GeneralPlan]):
 
     name = "general"
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"tiles": GeneralPlan})
+
+    def propose(self, asked: Asked) -> Iterable[Cluster]:
+        """One nest for a reduction and its reader."""
+        for stage in asked.roots:
+            found = reduction_before(asked.program, stage, asked.context.machine.target)
+            if found is not None and (found.stage is stage or asked.is_free(found.stage.name)):
+                names = dict.fromkeys((*found.panels, found.stage.name, stage.name))
+                each = tuple(Cluster("elementwise", name) for name in names)
+                yield Cluster(self.name, stage.name, tuple(n for n in names if n != stage.name), each)
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> GeneralProblem | None:
         """The reduction that ``root`` is, or whose result it alone reads in place."""

@@ -7,7 +7,7 @@ thread each: they are atomic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import prod
@@ -29,7 +29,7 @@ from tilewright.ir import (
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.gpu.lanes import widest
 from tilewright.plan.gpu.updates import are_atomic
-from tilewright.plan.rule import Context, Rule
+from tilewright.plan.rule import Asked, Cluster, Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
@@ -68,6 +68,10 @@ class GpuElementsRule(Rule[ElementsProblem, ElementsPlan]):
     name = "gpu_elements"
     machines = GpuTarget
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"threads": ElementsPlan})
+
+    def propose(self, asked: Asked) -> Iterable[Cluster]:
+        """All stages, those that compute the same elements together."""
+        return alone(asked.program, [stage.name for stage in asked.roots])
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> ElementsProblem | None:
         """Every stage can be done so."""
@@ -259,6 +263,12 @@ def element_homes(program: Program, names: list[str]) -> dict[str, list[str]]:
             homes[stage.name] = home
             out[home].insert(0, stage.name)
     return out
+
+
+def alone(program: Program, names: list[str]) -> tuple[Cluster, ...]:
+    """Stages by threads that compute elements, with no other rule."""
+    homes = element_homes(program, names)
+    return tuple(Cluster(GpuElementsRule.name, root, tuple(inside)) for root, inside in homes.items())
 
 
 def elements(stage: Stage) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -13,21 +12,13 @@ from tilewright.plan.fallback import fell_back
 from tilewright.plan.gpu.matrix import best_warps, depth_of, unit_of
 from tilewright.plan.gpu.product import MULTIPLES, best_tiles, over_windows
 from tilewright.plan.gpu.updates import joined_at_once
+from tilewright.plan.rule import Cluster
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import GpuTarget, Instruction
 
 #: Rows, columns and terms from which on tiles pay; below, threads read what they need by themselves.
 LEAST: Final = (2, 8, 8)
-
-
-@dataclass(frozen=True, slots=True)
-class MadeProduct:
-    """A product as ``as_matrices`` made it: its operands, its sums, and what takes the result."""
-
-    root: str
-    stages: tuple[str, str, str]
-    rule: str
 
 
 def matrices_of(program: Program, stage: Stage) -> Roles | None:
@@ -77,13 +68,13 @@ def matrix_unit(program: Program, stage: Stage, target: GpuTarget) -> Instructio
     return unit
 
 
-def make_products(s: Schedule, target: GpuTarget) -> tuple[Schedule, list[MadeProduct]]:
+def make_products(s: Schedule, target: GpuTarget) -> tuple[Schedule, list[Cluster]]:
     """Rewrite all sums that are worth tiles.
 
     A stage that alone takes a result does so in registers; parts of sums of integers are joined by the blocks
     that have them, at once.
     """
-    made: list[MadeProduct] = []
+    made: list[Cluster] = []
     for stage in s.require_program().stages:
         if matrices_of(s.require_program(), stage) is None:
             continue
@@ -95,7 +86,7 @@ def make_products(s: Schedule, target: GpuTarget) -> tuple[Schedule, list[MadePr
     return s, made
 
 
-def _make(s: Schedule, stage: Stage, target: GpuTarget) -> tuple[Schedule, MadeProduct]:
+def _make(s: Schedule, stage: Stage, target: GpuTarget) -> tuple[Schedule, Cluster]:
     program = s.require_program()
     roles = roles_of(stage)
     assert isinstance(roles, Roles)  # as above
@@ -126,6 +117,6 @@ def _make(s: Schedule, stage: Stage, target: GpuTarget) -> tuple[Schedule, MadeP
             before = {it.name for it in s.require_program().stage(root).iters}
             s = s.fuse_iterators(root, axes[0], axes[1])
             axes[:2] = {it.name for it in s.require_program().stage(root).iters} - before
-    return s, MadeProduct(
-        root, (f"{name}_a", f"{name}_b", name), "gpu_product" if unit is None else "gpu_matrix"
-    )
+    rule, stages = "gpu_product" if unit is None else "gpu_matrix", (f"{name}_a", f"{name}_b", name)
+    simpler = tuple(Cluster("gpu_elements", each) for each in (*stages, root))
+    return s, Cluster(rule, root, stages, simpler)

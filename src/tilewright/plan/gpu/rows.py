@@ -6,7 +6,7 @@ parts of a row, and the parts are joined. What flows between the stages of a row
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -15,8 +15,9 @@ from typing import ClassVar, Final
 from tilewright.analysis import reduction_of
 from tilewright.cost import buffer_bytes, nest_seconds
 from tilewright.ir import Index, Load, Program, Stage, condition_of, stmt_loads, stmt_writes, var
+from tilewright.plan.gpu.elements import alone
 from tilewright.plan.gpu.reductions import is_warp_reduction
-from tilewright.plan.rule import Context, Rule
+from tilewright.plan.rule import Asked, Cluster, Context, Rule
 from tilewright.plan.space import Space
 from tilewright.support import ScheduleError
 from tilewright.target import GpuTarget
@@ -60,6 +61,19 @@ class GpuRowsRule(Rule[RowsProblem, RowsPlan]):
     name = "gpu_rows"
     machines = GpuTarget
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"rows": RowsPlan})
+
+    def propose(self, asked: Asked) -> Iterable[Cluster]:
+        """Each row that ends with a stage, the last ones first, with all that is made for it alone."""
+        program = asked.program
+        free = {stage.name for stage in asked.roots}
+        for stage in reversed(program.stages):
+            depth = row_depth(program, stage) if stage.name in free else None
+            if depth is None:
+                continue
+            members = row_members(program, stage, depth, free - asked.ends)
+            if self.match(asked.context, stage.name, members) is not None:
+                yield Cluster(self.name, stage.name, members, alone(program, [*members, stage.name]))
+                free -= {stage.name, *members}
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> RowsProblem | None:
         """The row that ends with ``root``."""

@@ -7,7 +7,7 @@ last axis are neighbouring threads, as the caches serve whole lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 from types import MappingProxyType
@@ -17,9 +17,10 @@ from tilewright import tiling
 from tilewright.analysis import flat_index, pointwise_reader
 from tilewright.cost import OTHER_REGISTERS, buffer_bytes, nest_seconds
 from tilewright.ir import Load, Program, Stage, stmt_loads
+from tilewright.plan.gpu.elements import alone
 from tilewright.plan.gpu.lanes import widest
 from tilewright.plan.gpu.products import matrices_of
-from tilewright.plan.rule import Context, Rule
+from tilewright.plan.rule import Asked, Cluster, Context, Rule
 from tilewright.plan.space import Space
 from tilewright.target import GpuTarget
 from tilewright.tiling import Body, Leaf, Place, Step, chain, sequence
@@ -86,6 +87,28 @@ class GpuWindowsRule(Rule[WindowsProblem, WindowsPlan]):
     name = "gpu_windows"
     machines = GpuTarget
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"windows": WindowsPlan})
+
+    def propose(self, asked: Asked) -> Iterable[Cluster]:
+        """Reductions over windows, each with the borders before it and what alone takes its result."""
+        program, taken = asked.program, {*asked.taken, *asked.decided}
+        found: set[str] = set()
+        free = {stage.name for stage in asked.roots} - taken
+        for stage in program.stages:
+            # what rewrites made is none, though it may look like one
+            if stage.name not in free or not isinstance(asked.context.matches.get(stage.name), Window):
+                continue
+            inside = [
+                st.name for st in program.stages if st.name in free and window_border(program, st) is stage
+            ]
+            reader, root = pointwise_reader(program, stage), stage
+            results = {b.name for b in program.outputs}
+            if reader is not None and reader.name in free and not results & set(stage.writes):
+                inside.append(stage.name)
+                root = reader
+            if root.name in found or self.match(asked.context, root.name, tuple(inside)) is None:
+                continue
+            found.add(root.name)
+            yield Cluster(self.name, root.name, tuple(inside), alone(program, [*inside, root.name]))
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> WindowsProblem | None:
         """A reduction over windows that ends in ``root``."""

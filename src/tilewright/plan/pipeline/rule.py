@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -19,7 +19,8 @@ from tilewright.plan.pipeline.nest import (
     whole_nest,
 )
 from tilewright.plan.pipeline.side_by_side import rows_side_by_side
-from tilewright.plan.rule import Context, Rule
+from tilewright.plan.rows.match_rows import rows_of
+from tilewright.plan.rule import Asked, Cluster, Context, Rule
 from tilewright.plan.space import Combinations, Space
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
@@ -45,6 +46,18 @@ class PipelineRule(Rule[GroupProblem, GroupPlan]):
 
     name = "pipeline"
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"group": GroupPlan})
+
+    def propose(self, asked: Asked) -> Iterable[Cluster]:
+        """Strips of a stage with its producers; rows of one by itself together, where they share much."""
+        program, machine = asked.program, asked.context.machine
+        for stage in asked.roots:
+            producers = pipeline_before(program, stage, {*asked.taken, *asked.decided}, machine)
+            shared = bool(producers) or (
+                rows_side_by_side(program, stage, machine) is not None and rows_of(asked, stage) is None
+            )
+            if shared:
+                each = tuple(Cluster("elementwise", name) for name in (*producers, stage.name))
+                yield Cluster(self.name, stage.name, producers, each)
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> GroupProblem | None:
         """The group of these stages."""

@@ -9,7 +9,19 @@ from math import prod
 from tilewright.ir import Index, Load, Program, Stage, stmt_loads, walk_index
 from tilewright.plan.contraction.register_tiling import is_tileable
 from tilewright.plan.contraction.sharing import MIN_PARALLEL_PRODUCTS
+from tilewright.plan.rule import Asked
 from tilewright.target import Target
+
+
+def rows_of(asked: Asked, stage: Stage) -> list[Stage] | None:
+    """The stages that are computed with one over its rows; ``None`` where that gains nothing.
+
+    Threads share parts of rows that a rewrite made: what reads those goes by itself.
+    """
+    split = [name for name, cluster in asked.decided.items() if cluster.rule == "lanes"]
+    members = rows_before(asked.program, stage, {*asked.taken, *split}, asked.context.machine.target)
+    apart = any(asked.decided[m.name].rule == "row_parts" for m in members if m.name in asked.decided)
+    return None if apart or not shared_depth(members, stage) else members
 
 
 def rows_before(program: Program, stage: Stage, done: Collection[str], target: Target) -> list[Stage]:

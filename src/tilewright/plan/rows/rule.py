@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
@@ -10,11 +10,11 @@ from typing import ClassVar
 from tilewright.ir import Stage
 from tilewright.plan.elementwise.rule import SHARES, StageProblem
 from tilewright.plan.rows.lanes import lanes_nests
-from tilewright.plan.rows.match_rows import shared_depth
+from tilewright.plan.rows.match_rows import rows_of, shared_depth
 from tilewright.plan.rows.nest import RowsPlan, default_rows, rows_nest
 from tilewright.plan.rows.reduction import LaneReduction, chunk_sizes, in_chunks
 from tilewright.plan.rows.split_rows import parts_nest
-from tilewright.plan.rule import Context, Rule
+from tilewright.plan.rule import Asked, Cluster, Context, Rule
 from tilewright.plan.space import Space
 from tilewright.tiling import Nest
 
@@ -42,6 +42,13 @@ class RowsRule(Rule[RowsProblem, RowsPlan]):
 
     name = "rows"
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"rows": RowsPlan})
+
+    def propose(self, asked: Asked) -> Iterable[Cluster]:
+        """A stage that follows reductions over its own rows, with those."""
+        for stage in asked.roots:
+            members = rows_of(asked, stage)
+            if members is not None:
+                yield Cluster(self.name, stage.name, tuple(member.name for member in members))
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> RowsProblem | None:
         """The stages before ``root``, if they share loops with it."""

@@ -13,7 +13,7 @@ What lies across the stripe, such as turned images, is turned in squares of regi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
@@ -21,7 +21,7 @@ from typing import ClassVar
 from tilewright.cost import Machine
 from tilewright.ir import Stage
 from tilewright.plan.elementwise.blocked_transpose import square_of
-from tilewright.plan.rule import Context, Rule
+from tilewright.plan.rule import Asked, Cluster, Context, Rule
 from tilewright.plan.scans.match import Stripes, find_stripes
 from tilewright.plan.space import Space
 from tilewright.tiling import Body, Cut, Leaf, Nest, Place, Step, chain, sequence, together
@@ -48,6 +48,16 @@ class ScansRule(Rule[ScansProblem, StripesPlan]):
 
     name = "scans"
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"stripes": StripesPlan})
+
+    def propose(self, asked: Asked) -> Iterable[Cluster]:
+        """Scans over the same lines, in stripes."""
+        for stage in asked.roots:
+            done = {*asked.taken, *asked.decided} - {stage.name}
+            found = find_stripes(asked.program, stage, asked.context.machine, done)
+            if found is not None:
+                before = tuple(m.stage.name for m in found.members)
+                each = tuple(Cluster("elementwise", name) for name in (*before, stage.name))
+                yield Cluster(self.name, stage.name, before, each)
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> ScansProblem | None:
         """The scans that ``root`` ends, if they are these stages."""
