@@ -12,6 +12,7 @@ Each has a name, which errors give:
 * *starts*: sums start in their own levels, or in any ahead of all loops;
 * *registers*: loops along what is kept in registers are expanded, or of threads;
 * *storage*: what is kept is the nest's own result, and is drained; copies are of what the nest reads;
+* *layouts*: each physical dimension is one of a buffer's ``d0``, ``d1`` …, divided, and no two elements meet;
 * *instructions*: a leaf's instruction exists, and stands in the levels of its own axes;
 * *hints*: they are known, and have values that mean something.
 """
@@ -32,11 +33,13 @@ from tilewright.ir import (
     REGISTER,
     SHARED,
     TILE,
+    Buffer,
     Program,
     Stage,
     hint_problem,
     stmt_loads,
 )
+from tilewright.schedule import with_layout
 from tilewright.support import ScheduleError, known_names
 from tilewright.target import Operations
 from tilewright.tiling.grammar import EXPANDED, KEPT, MADE, Body, Cut, Leaf, Level, Nest, Place, Seq
@@ -68,6 +71,8 @@ def verify(nests: Iterable[Nest], program: Program, operations: Operations) -> N
         for name, _ in (*nest.layouts, *nest.scopes):
             if name not in {b.name for b in program.buffers}:
                 raise ScheduleError(f"{name!r} is laid out, and no buffer of the program")
+        for name, exprs in nest.layouts:
+            _laid_out(program.buffer(name), exprs, nest.body)
         _Checker(program, stages, operations, made).nest(stages[nest.root], nest.body)
 
 
@@ -324,6 +329,9 @@ class _Checker:
         for key, _ in p.hints:
             if key not in PLACE_HINTS:
                 _fail("hints", f"there is no hint {key!r} of places", p)
+        stored = self.stages[p.value].writes[0] if p.how in MADE and p.value in self.stages else p.value
+        if p.layout and stored in self.buffers:
+            _laid_out(self.program.buffer(stored), p.layout, p)
         if p.how in MADE:
             self.producer(p, at)
         elif p.how in KEPT:
@@ -396,6 +404,13 @@ class _Checker:
     @property
     def buffers(self) -> frozenset[str]:
         return frozenset(b.name for b in self.program.buffers)
+
+
+def _laid_out(buffer: Buffer, layout: tuple[str, ...], node: Body | Place) -> None:
+    try:
+        with_layout(buffer, layout)
+    except ScheduleError as error:
+        _fail("layouts", error.what, node)
 
 
 _KINDS: Final[Mapping[str, str]] = {"red": "a sum", "ord": "in order"}

@@ -276,10 +276,9 @@ def rows_copy(c: Contraction, rows: int, steps: int) -> Place:
     Of each row cache lines are copied together, as far as they divide the ``steps`` of the reduction.
     """
     run, a = copied_run(steps), _logical(c, c.a)
-    *ones, i, k = [x.as_var() or f"d{n}" for n, x in enumerate(a.indices)]
-    row, depth = f"d{len(ones)}", f"d{len(ones) + 1}"
+    *ones, row, depth = [f"d{n}" for n in range(len(a.indices))]
     loops = [Step(row, rows), Step(depth, run), Step(row, 1), Step(depth, 1, "vector")]
-    layout = (*ones, f"{i}//{rows}", f"{k}//{run}", f"{i}%{rows}", f"{k}%{run}")
+    layout = (*ones, f"{row}//{rows}", f"{depth}//{run}", f"{row}%{rows}", f"{depth}%{run}")
     return Place(a.buffer, "copy", "local", chain(loops, Leaf(a.buffer)), None, layout)
 
 
@@ -287,10 +286,9 @@ def _panels_copy(c: Contraction, columns: int) -> Place:
     """A copy of what is used of the second operand, in panels."""
     assert c.b is not None
     b = _logical(c, c.b)
-    *ones, k, j = [x.as_var() or f"d{n}" for n, x in enumerate(b.indices)]
-    depth, column = f"d{len(ones)}", f"d{len(ones) + 1}"
+    *ones, depth, column = [f"d{n}" for n in range(len(b.indices))]
     loops = [Step(column, columns), Step(depth, 1), Step(column, 1, "vector")]
-    layout = (*ones, f"{j}//{columns}", k, f"{j}%{columns}")
+    layout = (*ones, f"{column}//{columns}", depth, f"{column}%{columns}")
     return Place(b.buffer, "copy", "local", chain(loops, Leaf(b.buffer)), None, layout)
 
 
