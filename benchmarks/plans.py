@@ -1,10 +1,12 @@
-"""Plans priced a second: loop trees from plans, the analytic model; nothing is scheduled, nothing memoised.
+"""Trees priced a second: their loops by a walk, the analytic model; nothing is scheduled.
 
     python benchmarks/plans.py --json
     python benchmarks/plans.py --only chain --plans 500
 
-One line a problem: distinct plans of its space drawn by a fixed seed, how many of them have a tree without
-scheduling (``known``), microseconds of CPU a tree and a price, and plans a second on one core.
+One line a problem: distinct plans of its space drawn by a fixed seed, how many of them have loops without
+scheduling (``known``), microseconds of CPU that writing the trees, walking them and pricing the loops take,
+trees priced a second on one core (``cold``: walked and priced, nothing remembered), and plans around the
+default, each one edit from another, priced by what searches ask (``edits``: written, walked, priced).
 """
 
 import argparse
@@ -15,11 +17,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright import lang
-from tilewright.cost import Machine, seconds
+from tilewright.cost import LoopTree, Machine, seconds
 from tilewright.lang import ops
 from tilewright.plan import EXACT, RULES, Nest, UnitPlan, rewritten
 from tilewright.schedule import Trace
 from tilewright.strategies import Prices, Task
+from tilewright.strategies.edits import around, written
 from tilewright.target import detect
 
 #: Draws for each plan that is wanted, at most: spaces of few plans end before.
@@ -77,6 +80,21 @@ def drawn(name: str, task: Task, count: int) -> list[UnitPlan]:
     return list(found)
 
 
+def edited(task: Task, plan: UnitPlan, count: int) -> Iterator[UnitPlan]:
+    """Plans of trees that are an edit away from one, then those around these."""
+    start = written(task, plan)
+    todo, seen = [start], {start}
+    for now in todo:
+        for other in around(task, now):
+            if other in seen:
+                continue
+            if len(seen) > count:
+                return
+            seen.add(other)
+            todo.append(other)
+            yield other
+
+
 def batched(plans: list[UnitPlan]) -> Iterator[list[UnitPlan]]:
     """Few at a time: a search keeps no trees, and the collector of garbage looks at all that are kept."""
     for n in range(0, len(plans), 20):
@@ -98,26 +116,56 @@ def main() -> None:
         task = Task(make(), machine, accuracy=EXACT)
         plans, prices = drawn(name, task, options.plans), Prices(task)
         known = [plan for plan in plans if prices.tree(plan) is not None]
-        best = float("inf"), float("inf")
+        _, context = rewritten(task.program, replace(known[0], nests=()), machine)
+        rules = [RULES[nest.rule] for nest in known[0].nests]
+        problems = [
+            rule.match(context, nest.root, nest.stages)
+            for rule, nest in zip(rules, known[0].nests, strict=True)
+        ]
+        best = float("inf"), float("inf"), float("inf")
         for _ in range(options.rounds):
-            taken = [0.0, 0.0]
+            taken = [0.0, 0.0, 0.0]
             for some in batched(known):
+                begin = time.process_time()
+                for plan in some:
+                    for rule, problem, nest in zip(rules, problems, plan.nests, strict=True):
+                        rule.trees(problem, nest.plan)
                 start = time.process_time()
-                trees = [prices.tree(plan) for plan in some]
+                # which write the trees again
+                trees = [
+                    LoopTree(
+                        tuple(
+                            node
+                            for rule, problem, nest in zip(rules, problems, plan.nests, strict=True)
+                            for node in rule.loops(context, problem, nest.plan).nests
+                        )
+                    )
+                    for plan in some
+                ]
                 middle = time.process_time()
                 for tree in trees:
                     seconds(tree, machine)
                 end = time.process_time()
-                taken = [taken[0] + middle - start, taken[1] + end - middle]
-            best = min(best, tuple(taken), key=sum)
+                write = start - begin
+                spent = (write, max(0.0, middle - start - write), end - middle)
+                taken = [total + each for total, each in zip(taken, spent, strict=True)]
+            best = min(best, tuple(taken), key=lambda each: sum(each[1:]))
         count = max(1, len(known))
+        near = list(edited(task, known[0], options.plans))
+        start, fresh = time.process_time(), Prices(task)
+        for plan in near:
+            fresh.seconds(plan)
+        edits = time.process_time() - start
         line = {
             "problem": name,
             "plans": len(plans),
             "known": len(known),
-            "tree_us": round(best[0] / count * 1e6, 1),
-            "price_us": round(best[1] / count * 1e6, 1),
-            "plans_per_second": round(count / sum(best)),
+            "write_us": round(best[0] / count * 1e6, 1),
+            "walk_us": round(best[1] / count * 1e6, 1),
+            "price_us": round(best[2] / count * 1e6, 1),
+            "cold_per_second": round(count / sum(best[1:])),
+            "edits": len(near),
+            "edits_per_second": round(len(near) / edits) if near else None,
         }
         print(json.dumps(line) if options.json else line, flush=True)
 

@@ -88,6 +88,8 @@ def build_kernels(
             first[keys[-1]] = unit
             with naming_unit(unit):
                 schedule, plan = chooser.scheduled(*keys[-1])
+            if plan is not None:
+                _log.info("%s: %s", unit.label, plan.words)
             given = options.plan is not None and plan == options.plan.find(unit.program, keys[-1][2])
             drafts.append(_draft(unit, schedule, plan, given, target))
             if expected > _FEW:

@@ -52,6 +52,16 @@ class UnitPlan:
             indent=indent,
         )
 
+    @property
+    def words(self) -> str:
+        """What is decided, in a line: each nest and its rule, and algorithms."""
+        methods = [step.primitive for step in self.rewrites.steps if step.primitive in ALGORITHMS]
+        nests = [
+            f"{nest.root}{' with ' + ', '.join(nest.stages) if nest.stages else ''} by {nest.rule}"
+            for nest in self.nests
+        ]
+        return "; ".join((*methods, *nests))
+
     def __str__(self) -> str:
         lines = [f"rewrite {step}" for step in self.rewrites.steps]
         lines += [

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from tilewright import tiling
 from tilewright.cost import Cost, LoopTree, Machine, Node, cost_of
 from tilewright.ir import Program
+from tilewright.plan.algorithms.accuracy import EXACT, Accuracy, AccuracyMode
+from tilewright.plan.algorithms.methods import METHODS
+from tilewright.plan.assembly import plan_unit
 from tilewright.plan.catalog import RULES
+from tilewright.plan.inlining import inline_stages
 from tilewright.plan.rule import Context, Nest, Rule
 from tilewright.plan.space import Combinations, Space, difference
 from tilewright.plan.unit import UnitPlan, matched, rewritten
+from tilewright.plan.written import WrittenRule
+from tilewright.schedule import ALGORITHMS, Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 
@@ -65,7 +71,13 @@ def why(
 ) -> tuple[Reasons, ...]:
     """The reasons for each nest of a kernel. Raises ArtefactError for the plan of another program."""
     _, context = rewritten(program, plan, machine, constants)
-    return tuple(_reasons(context, nest) for nest in plan.nests)
+    found = [_reasons(context, nest) for nest in plan.nests]
+    # another method makes the whole kernel otherwise: told of its longest nest, less what the others take
+    at = max(range(len(found)), key=lambda n: found[n].taken.seconds or 0.0, default=None)
+    if at is not None:
+        rest = sum(each.taken.seconds or 0.0 for n, each in enumerate(found) if n != at)
+        found[at] = _with(found[at], _by_other_methods(program, plan, machine, constants), rest)
+    return tuple(found)
 
 
 def _reasons(context: Context, nest: Nest) -> Reasons:
@@ -84,6 +96,56 @@ def _reasons(context: Context, nest: Nest) -> Reasons:
     shown = "".join(map(tiling.show, trees))
     refused = _refused(rule, space, nest.plan)
     return Reasons(nest.root, nest.stages, taken, str(nest.plan), shown, (*others, *refused))
+
+
+def _with(reasons: Reasons, others: Iterable[Candidate], rest: float) -> Reasons:
+    """The reasons with more candidates for a whole kernel, of which other nests take ``rest`` seconds."""
+    less = (each if each.seconds is None else replace(each, seconds=each.seconds - rest) for each in others)
+    both = sorted(
+        (*reasons.others, *less),
+        key=lambda each: (bool(each.refused), each.seconds is None, each.seconds or 0.0),
+    )
+    return replace(reasons, others=tuple(both))
+
+
+def _by_other_methods(
+    program: Program, plan: UnitPlan, machine: Machine, constants: Collection[str]
+) -> Iterator[Candidate]:
+    """A kernel of one nest by each algorithm that fits a stage of it, and directly."""
+    taken = {step.primitive for step in plan.rewrites.steps if step.primitive in ALGORITHMS}
+    if not isinstance(machine.on, Target):
+        return
+    if taken:
+        yield _planned_otherwise(program, machine, constants, EXACT, "direct")
+    inlined = inline_stages(Schedule(program, operations=machine.target.operations)).require_program()
+    for method in METHODS.values():
+        fits = any(method.algorithm.match(inlined, stage) is not None for stage in inlined.stages)
+        if not fits or method.algorithm.name in taken:
+            continue
+        for variant in method.algorithm.variants:
+            mode = next((mode for mode in get_args(AccuracyMode) if mode == variant), None)
+            if mode is not None:
+                yield _planned_otherwise(program, machine, constants, Accuracy(mode), variant)
+            else:
+                refused = "its own model of this machine promises too little"
+                yield Candidate(variant, f"by the algorithm {variant}", refused=refused)
+
+
+def _planned_otherwise(
+    program: Program, machine: Machine, constants: Collection[str], accuracy: Accuracy, name: str
+) -> Candidate:
+    """The whole kernel under another ``accuracy``."""
+    change = "by the direct method" if accuracy == EXACT else f"by the algorithm {name}"
+    change += ", the whole kernel"
+    plan = plan_unit(program, machine, constants, accuracy=accuracy).plan
+    _, context = rewritten(program, plan, machine, constants)
+    nodes: list[Node] = []
+    for nest in plan.nests:
+        loops = RULES[nest.rule].loops(context, matched(context, nest), nest.plan)
+        if loops is None:
+            return Candidate(name, change)
+        nodes += loops.nests
+    return _of_loops(context, name, change, LoopTree(tuple(nodes)))
 
 
 def _trees(rule: Rule[Any, Any], problem: Any, plan: Any) -> tuple[tiling.Nest, ...]:
@@ -114,7 +176,8 @@ def _by_other_rules(context: Context, nest: Nest) -> Iterator[Candidate]:
     """The same stages by each other rule that makes trees of all of them, as it does by default."""
     names, on = {*nest.stages, nest.root}, context.machine.on
     for rule in RULES.values():
-        fits = rule.name != nest.rule and isinstance(on, rule.machines)
+        # trees as they are written have no default of their own
+        fits = rule.name not in (nest.rule, WrittenRule.name) and isinstance(on, rule.machines)
         problem = rule.match(context, nest.root, nest.stages) if fits else None
         if problem is None:
             continue

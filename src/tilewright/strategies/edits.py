@@ -65,7 +65,7 @@ class _EditsSearch:
         while len(found) < count and self._open and time.monotonic() < self._until:
             _, _, plan = heapq.heappop(self._open)
             ratio = self._ratio.get(plan, 1.0)
-            for other in self._edited(plan):
+            for other in around(self._task, plan):
                 self._add(other, ratio)
             if plan not in self._proposed:
                 self._proposed.add(plan)
@@ -81,7 +81,7 @@ class _EditsSearch:
             priced = self._prices.seconds(plan)
             if priced:
                 self._ratio[plan] = trial.best / priced
-                for other in self._edited(plan):
+                for other in around(self._task, plan):
                     self._add(other, trial.best / priced)
             self._idle = 0 if trial.best < self._best else self._idle + 1
             self._best = min(self._best, trial.best)
@@ -99,20 +99,19 @@ class _EditsSearch:
         self._ratio.setdefault(plan, ratio)
         heapq.heappush(self._open, (expected, len(self._known), plan))
 
-    def _edited(self, plan: UnitPlan) -> Iterator[UnitPlan]:
-        """The plans that one edit of one nest makes."""
-        try:
-            _, context = rewritten(self._task.program, plan, self._task.machine, self._task.constants)
-        except ScheduleError:
-            return
-        rule = RULES[WRITTEN]
-        for n, nest in enumerate(plan.nests):
-            if nest.rule == WRITTEN:
-                problem = rule.match(context, nest.root, nest.stages)
-                for other in rule.space(problem).neighbours(nest.plan):
-                    yield replace(
-                        plan, nests=(*plan.nests[:n], replace(nest, plan=other), *plan.nests[n + 1 :])
-                    )
+
+def around(task: Task, plan: UnitPlan) -> Iterator[UnitPlan]:
+    """The plans that one edit of one nest makes, of those that are trees as they are written."""
+    try:
+        _, context = rewritten(task.program, plan, task.machine, task.constants)
+    except ScheduleError:
+        return
+    rule = RULES[WRITTEN]
+    for n, nest in enumerate(plan.nests):
+        if nest.rule == WRITTEN:
+            problem = rule.match(context, nest.root, nest.stages)
+            for other in rule.space(problem).neighbours(nest.plan):
+                yield replace(plan, nests=(*plan.nests[:n], replace(nest, plan=other), *plan.nests[n + 1 :]))
 
 
 def written(task: Task, plan: UnitPlan) -> UnitPlan:

@@ -3,36 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from tilewright.cost import CostModel, LoopTree, seconds
 from tilewright.plan import RULES, Context, Nest, UnitPlan, rewritten
 from tilewright.strategies.search import Task
 from tilewright.support import ScheduleError
 
+#: Nests whose loops and seconds are kept: those around a few plans.
+MOST_NESTS: Final = 1 << 12
+
 
 class Prices:
     """Seconds of a task's plans by a cost model, the analytic one unless another is given.
 
-    Programs and problems are matched once for all plans with the same rewrites; of a plan nothing is kept.
+    Programs and problems are matched once for all plans with the same rewrites. Nests are priced once, as
+    plans that are an edit apart share all but one.
     """
 
     def __init__(self, task: Task, model: CostModel = seconds) -> None:
         self._task, self._model = task, model
         self._problems: dict[tuple[Any, ...], list[tuple[Context, Any] | None]] = {}
+        self._loops = lru_cache(MOST_NESTS)(self._made)
+        self._seconds = lru_cache(MOST_NESTS)(self._of_nest)
 
     def tree(self, plan: UnitPlan) -> LoopTree | None:
         """The loops of a plan; ``None`` where a nest of it is known by scheduling only."""
         nodes: list[Any] = []
         for nest, matched in zip(plan.nests, self._matched(plan), strict=True):
-            if matched is None:
-                return None
-            context, problem = matched
-            made = RULES[nest.rule].loops(context, problem, nest.plan)
+            made = None if matched is None else self._loops(*matched, nest)
             if made is None:
                 return None
             nodes += made.nests
         return LoopTree(tuple(nodes))
+
+    def _made(self, context: Context, problem: Any, nest: Nest) -> LoopTree | None:
+        return RULES[nest.rule].loops(context, problem, nest.plan)
+
+    def _of_nest(self, context: Context, problem: Any, nest: Nest) -> float | None:
+        made = self._loops(context, problem, nest)
+        return None if made is None else seconds(made, self._task.machine)
 
     def seconds(self, plan: object) -> float | None:
         """The time of a plan; with the analytic model by the rules' own, where they all have one.
@@ -47,8 +58,15 @@ class Prices:
         ]
         if self._model is seconds and own and None not in own:
             return sum(each for each in own if each is not None)
-        tree = self.tree(plan)
-        return None if tree is None else self._model(tree, self._task.machine)
+        if self._model is not seconds:
+            tree = self.tree(plan)
+            return None if tree is None else self._model(tree, self._task.machine)
+        # the analytic one takes nest after nest
+        found = [
+            None if matched is None else self._seconds(*matched, nest)
+            for nest, matched in zip(plan.nests, self._matched(plan), strict=True)
+        ]
+        return None if None in found else sum(each for each in found if each is not None)
 
     def _matched(self, plan: UnitPlan) -> list[tuple[Context, Any] | None]:
         if any(map(_decides_match, plan.nests)):

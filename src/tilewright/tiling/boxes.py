@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tilewright.cost import Place as At
 from tilewright.cost import terms_of
-from tilewright.ir import Index, Load, Program, Stage, Store, condition_of, stmt_loads
+from tilewright.ir import Load, Program, Stage, Store, condition_of, stmt_loads
 from tilewright.tiling.grammar import Body, Place, Seq
 from tilewright.tiling.walk import made_in
 from tilewright.tiling.works import composed
@@ -42,6 +42,7 @@ class Boxes:
         self._shapes = {
             b.name: tuple(e.as_int() if e.is_const else 0 for e in b.shape) for b in program.buffers
         }
+        self._terms: dict[tuple[str, str], tuple[tuple[tuple[int, At], ...], ...]] = {}
         self._loads: dict[tuple[str, str], tuple[Load, ...]] = {}
 
     def made(self, level: Seq, here: Here) -> Mapping[str, Here]:
@@ -60,16 +61,26 @@ class Boxes:
 
     def read(self, buffer: str, readers: Mapping[str, Here]) -> list[tuple[At, int]] | None:
         """Where the box begins that is read of a buffer, and its elements, by dimension; ``None``: no box."""
-        loads = [(ld, there) for name, there in readers.items() for ld in self.loads(name, buffer)]
+        reads = [(each, there) for name, there in readers.items() for each in self._reads(name, buffer)]
         out: list[tuple[At, int]] = []
-        for n, whole in enumerate(self._shapes[buffer] if loads else ()):
-            ends = [_span(ld.indices[n], there.left) for ld, there in loads]
-            place, *others = [composed(ld.indices[n], there.at) for ld, there in loads]
+        for n, whole in enumerate(self._shapes[buffer] if reads else ()):
+            ends = [_span(*each[n], there.left) for each, there in reads]
             size = max(last for _, last in ends) - min(first for first, _ in ends) + 1
-            if any(other != place for other in others) or size >= whole:
-                place, size = (), whole
-            out.append((place, size))
-        return out if loads else None
+            place: At = ()
+            if size < whole:
+                place, *others = [composed(each[n][1], there.at) for each, there in reads]
+                if any(other != place for other in others):
+                    place, size = (), whole
+            out.append((place, min(size, whole)))
+        return out if reads else None
+
+    def _reads(self, stage: str, buffer: str) -> tuple[tuple[tuple[int, At], ...], ...]:
+        """What a stage reads of a buffer: of each access, by dimension, a number and terms to add to it."""
+        key = (stage, buffer)
+        if key not in self._terms:
+            found = self.loads(stage, buffer)
+            self._terms[key] = tuple(tuple((i.const, terms_of(i)) for i in ld.indices) for ld in found)
+        return self._terms[key]
 
     def loads(self, stage: str, buffer: str) -> tuple[Load, ...]:
         """What a stage reads of a buffer."""
@@ -103,10 +114,10 @@ def _producers(b: Body) -> Iterable[Place]:
             yield from _producers(place.nest)
 
 
-def _span(x: Index, left: Mapping[str, int]) -> tuple[int, int]:
+def _span(const: int, terms: At, left: Mapping[str, int]) -> tuple[int, int]:
     """The least and the largest value of an index in one iteration, from where it begins."""
-    first = last = x.const
-    for term in terms_of(x):
+    first = last = const
+    for term in terms:
         reach = term.span(left)
         falls = term.stride * sum(c for c, _ in term.inner) < 0
         first, last = (first - reach, last) if falls else (first, last + reach)

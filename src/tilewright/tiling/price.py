@@ -29,7 +29,6 @@ from tilewright.tiling.works import (
     moved,
     placed,
     started,
-    touched,
 )
 
 
@@ -382,12 +381,9 @@ class Prices:
         names = [f"d{n}" for n in range(len(dims))]
         own = Here(place.value, {}, {d: n for d, (_, n) in zip(names, dims, strict=True)}, here.loops)
         base = {d: at for d, (at, _) in zip(names, dims, strict=True)}
-        indices = [var(d) for d in names]
-        read = touched(self._instances.buffer(place.value), indices, False)
         before = stored.get(place.value)
-        if before is not None and before.layout:
-            read = touched(self._instances.buffer(place.value, before.layout), indices, False)
-        written = touched(self._instances.buffer(place.value, place.layout), indices, True)
+        read = self._instances.copied(place.value, () if before is None else before.layout, False)
+        written = self._instances.copied(place.value, place.layout, True)
         storage = Storage(
             frozenset(here.loops), place.scope in ("register", "tile"), place.layout, copied=True
         )

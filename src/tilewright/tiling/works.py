@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from tilewright.cost import Access, Place, Term, Work, access, operations_of, terms_of
-from tilewright.ir import Buffer, Index, Program, Stage, Store, condition_of, loads, stmt_loads
+from tilewright.ir import Buffer, Index, Program, Stage, Store, condition_of, loads, stmt_loads, var
 from tilewright.schedule import with_layout
 
 
@@ -58,11 +58,19 @@ class Instances:
 
     def __init__(self, program: Program) -> None:
         self._buffers = {b.name: b for b in program.buffers}
+        self._copied: dict[tuple[str, tuple[str, ...], bool], Touched] = {}
         self._names: dict[str, tuple[str, ...]] = {}
         self._known: dict[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], Instance | None] = {}
 
-    def buffer(self, name: str, layout: tuple[str, ...] = ()) -> Buffer:
-        """A buffer as the program has it, or laid out otherwise."""
+    def copied(self, name: str, layout: tuple[str, ...], writes: bool) -> Touched:
+        """An element of a buffer, perhaps laid out otherwise, at ``d0``, ``d1`` …"""
+        key = (name, layout, writes)
+        if key not in self._copied:
+            b = self._laid(name, layout)
+            self._copied[key] = touched(b, [var(f"d{n}") for n in range(len(b.shape))], writes)
+        return self._copied[key]
+
+    def _laid(self, name: str, layout: tuple[str, ...]) -> Buffer:
         b = self._buffers[name]
         return with_layout(b, layout) if layout else b
 
@@ -86,9 +94,9 @@ class Instances:
         for w in body.writes:
             operations += operations_of(w.value)
             element = w.value.dtype.bytes
-            found[touched(self.buffer(w.buffer, laid.get(w.buffer, ())), w.indices, True)] = None
+            found[touched(self._laid(w.buffer, laid.get(w.buffer, ())), w.indices, True)] = None
         for ld in stmt_loads(stage.body):
-            found[touched(self.buffer(ld.buffer, laid.get(ld.buffer, ())), ld.indices, False)] = None
+            found[touched(self._laid(ld.buffer, laid.get(ld.buffer, ())), ld.indices, False)] = None
         start = 1
         if isinstance(stage.init, Store):
             start = max(1, sum(operations_of(w.value) for w in stage.init.writes))
@@ -192,11 +200,11 @@ def divided(term: Term, binding: Mapping[str, Place], extents: Mapping[str, int]
     return [Term(term.stride * c, t.inner, t.quotient, t.modulus) for c, t in parts]
 
 
-def composed(x: Index, binding: Mapping[str, Place]) -> Place:
-    """Where an index lies while its iterators are sums of loops. Clamps count as what they limit."""
+def composed(terms: Place, binding: Mapping[str, Place]) -> Place:
+    """Where an index of these terms lies while its iterators are sums of loops."""
     return tuple(
         Term(t.stride * c * b.stride, b.inner, b.quotient, b.modulus)
-        for t in terms_of(x)
+        for t in terms
         for c, name in t.inner
         for b in binding.get(name, ())
     )

@@ -1,12 +1,15 @@
 """Why nests are made as they are: prices of what was taken and of the other ways, reasons against some."""
 
+from dataclasses import replace
+
 import pytest
 
 from replay import corpus
 from tilewright import lang
 from tilewright.cost import Machine
+from tilewright.ir import CONST
 from tilewright.lang import ops
-from tilewright.plan import plan_unit, why
+from tilewright.plan import AUTO, EXACT, plan_unit, why
 from tilewright.support import ArtefactError
 from tilewright.target import find_target
 from tilewright.tiling import parse
@@ -87,3 +90,28 @@ def test_a_plan_of_another_program_is_refused():
     plan = plan_unit(softmax(), MACHINE).plan
     with pytest.raises(ArtefactError, match="names the stage 'softmax"):
         why(product(), plan, MACHINE)
+
+
+def convolution():
+    x = lang.placeholder((1, 32, 28, 28), name="X")
+    w = lang.placeholder((32, 32, 3, 3), name="W")
+    program = lang.program([x, w], [ops.conv(x, w, padding=1, name="conv")])
+    inputs = tuple(b.with_(scope=CONST) if b.name == "W" else b for b in program.inputs)
+    return replace(program, inputs=inputs)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "other"), [(AUTO, "by the direct method"), (EXACT, "by the algorithm f4")]
+)
+def test_other_methods_are_priced_for_the_whole_kernel(accuracy, other):
+    program = convolution()
+    plan = plan_unit(program, MACHINE, ("W",), accuracy=accuracy).plan
+    assert ("winograd" in plan.words) == (accuracy == AUTO)
+    longest = max(why(program, plan, MACHINE, ("W",)), key=lambda each: each.taken.seconds)
+    (found,) = [each for each in longest.others if each.change == f"{other}, the whole kernel"]
+    assert (found.seconds > longest.taken.seconds) == (accuracy == AUTO)
+    assert [each for each in longest.others if each.rule == "bf16x3" and each.refused]
+
+
+def test_trees_as_they_are_written_are_no_other_way():
+    assert all(each.rule != "tree" for found in reasons(softmax()) for each in found.others)

@@ -93,3 +93,8 @@ def test_what_starts_has_sums():
 def test_what_is_kept_is_drained():
     head, _, _ = trees.COPIED.partition("      drain")
     assert "(storage)" in refused(head)
+
+
+def test_layouts_are_of_the_dimensions_of_buffers():
+    assert "there is no dimension 'j' (layouts): `copy B" in refused(trees.COPIED.replace("d1//8", "j//8"))
+    assert "(layouts)" in refused(PLAIN.replace("nest C\n", "nest C\n  layout B = d0//2\n"))

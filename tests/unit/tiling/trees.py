@@ -23,7 +23,7 @@ nest C
 COPIED = """\
 nest C
   for j/8
-    copy B in local as j//8 , k , j%8
+    copy B in local as d1//8 , d0 , d1%8
       for d0/1
         for d1/1 vector
           do B
