@@ -47,6 +47,15 @@ class GroupInfo:
         """Roundings on the longest way from an input to an output of the group, for error bounds."""
         return reduction_length(self.kernel.program)
 
+    def reasons(self) -> tuple[Reasons, ...]:
+        """Why its kernel is made as it is; nothing where it follows no plan (:func:`tilewright.plan.why`)."""
+        decided, target = self.kernel.decided(), self.kernel.target
+        if decided is None:
+            return ()
+        assert isinstance(target, CpuTarget | GpuTarget)  # there are no others
+        threads, plan = decided
+        return why(self.kernel.program, plan, Machine(target, threads))
+
 
 class Explained(ABC):
     """What every compiled model says of itself, whatever its sizes."""
@@ -120,15 +129,11 @@ class Explained(ABC):
             )
         out = []
         for each in found:
-            decided = each.kernel.decided()
-            if decided is None:
+            if each.kernel.decided() is None:
                 raise InputError(
                     f"the kernel of {quoted(node)} has no plan: its sizes are open, or its schedule was given"
                 )
-            threads, plan = decided
-            target = each.kernel.target
-            assert isinstance(target, CpuTarget | GpuTarget)  # there are no others
-            out.append((each, why(each.kernel.program, plan, Machine(target, threads))))
+            out.append((each, each.reasons()))
         return out
 
     @property

@@ -1,6 +1,6 @@
 """Reports: pages that show what models were compiled to, how fast they are, and what tuning tried."""
 
-from tilewright.report.content import Content, Kernel, Points
+from tilewright.report.content import Content, Kernel, Points, Price
 from tilewright.report.database import of_database
 from tilewright.report.fusion import BEGINNINGS, Beginning, FusionReport, as_svg, as_text, of_fusion
 from tilewright.report.model import of_model
@@ -16,6 +16,7 @@ __all__ = [
     "FusionReport",
     "Kernel",
     "Points",
+    "Price",
     "StageRow",
     "as_svg",
     "as_table",

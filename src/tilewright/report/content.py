@@ -36,6 +36,19 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True)
+class Price:
+    """What a way of making a nest takes by the model: ``terms`` in seconds, which overlap.
+
+    ``change`` is what is decided otherwise than was taken, empty for what was.
+    """
+
+    nest: str
+    change: str
+    seconds: float
+    terms: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """One kernel of a model, or one task of a database.
 
@@ -65,6 +78,7 @@ class Kernel:
     points: Points = field(default_factory=Points)
     reasons: tuple[tuple[str, str], ...] = ()
     """Why trials failed: what became of them, and the first words of an example."""
+    prices: tuple[Price, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

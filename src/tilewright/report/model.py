@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -11,12 +12,16 @@ from tilewright import __version__
 from tilewright.build import KernelDescription
 from tilewright.driver import CompiledModel, GroupInfo, KernelProfile, Limits, Profile, network_of
 from tilewright.ir import print_function
-from tilewright.report.content import Content, Kernel
+from tilewright.plan import Reasons
+from tilewright.report.content import Content, Kernel, Price
 from tilewright.support import available_cpus
 from tilewright.target import TargetBase, detect
 
 #: Longest text of a kernel's loops that is shown; schedules and plans are shown whole.
 LONGEST_LOOPS: Final = 20_000
+#: Kernels of which other ways are priced take this part of the time or more, and how many ways are shown.
+PRICED: Final = 0.05
+MOST_OTHERS: Final = 8
 
 
 def of_model(compiled: CompiledModel, profile: Profile, others_cpu: float | None = None) -> Content:
@@ -27,7 +32,8 @@ def of_model(compiled: CompiledModel, profile: Profile, others_cpu: float | None
     groups = compiled.groups()
     described = compiled.descriptions()
     kernels = tuple(
-        _kernel(group, each, row) for group, each, row in zip(groups, described, profile.rows, strict=True)
+        _kernel(group, each, row, row.milliseconds >= PRICED * profile.total)
+        for group, each, row in zip(groups, described, profile.rows, strict=True)
     )
     network = replace(network_of(compiled, [each.key for each in kernels]), untuned=profile.total / 1e3)
     limits = profile.limits
@@ -71,7 +77,7 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _kernel(group: GroupInfo, described: KernelDescription, row: KernelProfile) -> Kernel:
+def _kernel(group: GroupInfo, described: KernelDescription, row: KernelProfile, priced: bool) -> Kernel:
     loops = print_function(group.kernel.loops())
     decided = group.kernel.decided()
     return Kernel(
@@ -88,7 +94,15 @@ def _kernel(group: GroupInfo, described: KernelDescription, row: KernelProfile) 
         plan="" if decided is None else str(decided[1]),
         schedule=group.kernel.schedule.trace.to_python(),
         loops=loops if len(loops) <= LONGEST_LOOPS else loops[:LONGEST_LOOPS] + "\n…",
+        prices=tuple(price for each in group.reasons() for price in _prices(each)) if priced else (),
     )
+
+
+def _prices(reasons: Reasons) -> Iterator[Price]:
+    """What was taken, then the cheapest of the others."""
+    known = [each for each in (reasons.taken, *reasons.others) if each.seconds is not None]
+    for each in known[: 1 + MOST_OTHERS]:
+        yield Price(reasons.root, each.change, each.seconds or 0.0, tuple(each.terms.items()))
 
 
 def from_memory(limits: Limits) -> float:

@@ -1,6 +1,6 @@
 """Contents of pages, with names that are hostile."""
 
-from tilewright.report import Content, Kernel, Points
+from tilewright.report import Content, Kernel, Points, Price
 from tilewright.tune import Link, Network, Step
 
 BAD = "<script>alert('x')</script>&\"</title>"
@@ -14,6 +14,7 @@ def kernels():
             plan="rows=4\nsame",
             default_plan="rows=2\nsame", schedule="s = s.split('i', 4)", loops="for i", points=points,
             reasons=(("crashed", "signal 11"),),
+            prices=(Price(BAD, "", 2e-3, (("issue", 1.5e-3), (BAD, 1e-3))), Price("n", "rows 4 -> 2", 3e-3)),
         ),
         Kernel("pool", "p", ("p",), "MaxPool", 1, 1e6, 1e6, 8e-3, None, 1e-3),
         Kernel("never measured"),

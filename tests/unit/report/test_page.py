@@ -176,6 +176,13 @@ def test_a_model_becomes_kernels():
     assert [(link.source, link.reader) for link in network.links] == [(0, 1)]
     assert [step.task for step in network.steps] == [kernel.key for kernel in made.kernels]
     assert BAD in made.kernels[0].nodes
+    # the longest is priced, with other ways beside what was taken
+    longest = max(made.kernels, key=lambda kernel: kernel.untuned)
+    taken, *others = longest.prices
+    assert not taken.change and others and all(each.change for each in others if each.nest == taken.nest)
+    assert max(s for _, s in taken.terms) <= taken.seconds
+    (read,) = [k for k in page_data(render(made))["kernels"] if k["key"] == longest.key]
+    assert read["prices"][0]["seconds"] == taken.seconds
 
 
 def test_the_command(database, tmp_path, capsys):

@@ -277,6 +277,24 @@
     const pre = add(whole, "pre", { tabindex: "0" }, text);
   }
 
+  // Bars by term: terms of a price overlap, so that bars are longer than it says.
+  function prices(parent, found) {
+    const most = Math.max(...found.map((each) => each.terms.reduce((sum, [, s]) => sum + s, 0)), ...found.map((each) => each.seconds));
+    add(parent, "h3", {}, "What the model says of the plan and of other ways");
+    const list = add(parent, "div", { class: "prices" });
+    for (const each of found) {
+      const row = add(list, "div", { class: each.change ? "price" : "price taken" });
+      add(row, "span", {}, `${each.nest}: ${each.change || "taken"}`);
+      add(row, "span", {}, seconds(each.seconds));
+      const bar = add(row, "span", { class: "terms" });
+      for (const [at, [term, s]] of each.terms.entries()) {
+        if (s < most / 400) continue;
+        const style = `width:${((100 * s) / most).toFixed(2)}%`;
+        add(bar, "span", { class: `term t${at}`, style, title: `${term} ${seconds(s)}` }, s > most / 12 ? term : "");
+      }
+    }
+  }
+
   function detail(at, scroll) {
     shown = at;
     const kernel = data.kernels[at];
@@ -301,6 +319,7 @@
       const why = Object.fromEntries(kernel.reasons);
       for (const [status, n] of failed) add(list, "li", {}, `${status}: ${n}${why[status] ? `, such as: ${why[status]}` : ""}`);
     }
+    if (kernel.prices.length) prices(place, kernel.prices);
     if (kernel.plan) {
       add(place, "h3", {}, kernel.default_plan ? "The winning plan beside the default" : "Plan");
       const plans = add(place, "div", { class: "plans" });
