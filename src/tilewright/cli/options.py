@@ -15,7 +15,7 @@ import click
 from tilewright.cli.state import State
 from tilewright.driver import NEST_STRATEGIES, PRECISIONS
 from tilewright.plan import WINOGRAD_MODES
-from tilewright.strategies import DEFAULT, STRATEGIES
+from tilewright.strategies import DEFAULT, MEASURED, STRATEGIES
 from tilewright.support import InputError, WaitPolicy, configure_logging, quoted, read_settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -233,11 +233,12 @@ def compile_options(command: _F) -> _F:
         ),
         click.option(
             "--strategy",
-            type=click.Choice(tuple(dict.fromkeys((DEFAULT, *STRATEGIES, *NEST_STRATEGIES)))),
+            type=click.Choice(tuple(dict.fromkeys((DEFAULT, MEASURED, *STRATEGIES, *NEST_STRATEGIES)))),
             default=DEFAULT,
             show_default=True,
-            help="What chooses the plan of each kernel; nothing is measured, the analytic model decides. "
-            "Nests in C: polyhedral (also by default), or as-written.",
+            help="What chooses the plan of each kernel. When compiling nothing is measured, the analytic "
+            "model decides; tuning measures, by default with auto, several searches at once. Nests in C: "
+            "polyhedral (also by default), or as-written.",
         ),
         click.option(
             "--plan",

@@ -47,6 +47,8 @@ def build_device_kernels(
     first: dict[Program, Unit] = {}
     for unit in units:
         first.setdefault(unit.program, unit)
+    if plans is not None:
+        plans.require((program, HOST_THREADS) for program in first)
     cache = open_cache(settings)
     made: dict[Program, UnitKernel] = {}
     with ThreadPoolExecutor(COMPILING_THREADS) as executor:

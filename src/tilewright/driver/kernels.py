@@ -77,6 +77,8 @@ def build_kernels(
     keys: list[_Key] = []
     first: dict[_Key, Unit] = {}
     expected = len({unit.program for unit in units})
+    if options.plan is not None:
+        options.plan.require((unit.program, chooser.threads(unit)) for unit in units)
     with CompilePool.of_settings(settings) as pool:
         drafts: list[_Draft] = []
         running: list[Future[bytes]] = []

@@ -10,9 +10,10 @@ from typing import Final
 
 from tilewright.ir import Program, structural_hash
 from tilewright.plan import Accuracy, GraphPlan, UnitPlan, graph_plan_from_data, plan_from_json
-from tilewright.support import ArtefactError, InputError, digest_text
+from tilewright.support import ArtefactError, InputError, counted, digest_text, get_logger
 from tilewright.target import TargetBase
 
+_log = get_logger(__name__)
 FORMAT: Final = "tilewright-model-plan"
 VERSION: Final = 3
 FIELDS: Final = frozenset({"format", "version", "target", "quantities", "graph", "units"})
@@ -41,6 +42,32 @@ class ModelPlan:
     def find(self, program: Program, threads: int) -> UnitPlan | None:
         """The plan of a kernel, if there is one."""
         return self.units.get(unit_key(program, threads))
+
+    def require(self, kernels: Iterable[tuple[Program, int]]) -> None:
+        """Check that this is the plan of a model of these kernels, each with its threads.
+
+        Where it has some of them, the log says how many. Raises InputError where it has none.
+        """
+        wanted = dict.fromkeys(unit_key(program, threads) for program, threads in kernels)
+        has = sum(key in self.units for key in wanted)
+        if not self.units or not wanted:
+            return
+        if has == 0:
+            names = {key.rpartition("/")[0] for key in wanted}
+            others = {key.rpartition("/")[2] for key in self.units if key.rpartition("/")[0] in names}
+            if others:
+                threads = max(others, key=int)
+                raise InputError(
+                    f"the plan was made for {counted(int(threads), 'thread')}", hint=f"threads={threads}"
+                )
+            raise InputError(
+                "the plan is of another model: it has none of this one's kernels",
+                hint="`explain MODEL --show plan` prints one; where 'graph' was changed, 'units' may be empty",
+            )
+        if has < len(wanted):
+            _log.warning(
+                "the plan has %d of %s: the others are planned as usual", has, counted(len(wanted), "kernel")
+            )
 
     def is_measured_otherwise(self, target: TargetBase) -> bool:
         """Whether this was made for the target as it is, but with other measured quantities."""

@@ -25,7 +25,7 @@ from tilewright.frontend import Source
 from tilewright.ir import Program
 from tilewright.plan import GraphPlan, UnitPlan, read_accuracy
 from tilewright.strategies import JointStrategy, Strategy, find_strategy
-from tilewright.support import InputError, Settings, available_cpus, read_settings
+from tilewright.support import InputError, Settings, available_cpus, read_settings, whole_number
 from tilewright.target import detect
 from tilewright.tune import (
     AUTO,
@@ -115,10 +115,13 @@ def tune_model(
     computes, which contractions are joined, which kernels take a batch in parts; with ``joint`` another part
     to the layouts of values. Each is kept where the whole network is faster with it.
 
-    Raises InputError for an unknown strategy or budget, ArtefactError for a file that is no database,
-    TargetError for a device, and what compiling raises.
+    Raises InputError for an unknown strategy or budget or no trials, ArtefactError for a file that is no
+    database, TargetError for a device, and what compiling raises.
     """
     chosen = find_tuner(strategy)
+    count = whole_number(trials)
+    if count is None or count < 1:
+        raise InputError(f"trials= is how many candidates of a kernel are tried, from 1, got {trials!r}")
     begin = time.monotonic()
     until = begin + seconds_of(budget)
     given = options.get("plan")
@@ -153,7 +156,7 @@ def tune_model(
                 until = time.monotonic()
         _keep_network(records, base, untuned, None)
         with start_database() as start:
-            limits = Budget(trials, until)
+            limits = Budget(count, until)
             results = tune_tasks(
                 uses, chosen, measurer, records, limits, seed, watch=told, again=again, start=start
             )

@@ -97,7 +97,13 @@ def matched(context: Context, nest: Nest) -> Any:
             f"the plan names the stage {missing[0]!r}, which the program does not have",
             hint="is it the plan of another program?",
         )
-    problem = RULES[nest.rule].match(context, nest.root, nest.stages)
+    rule = RULES[nest.rule]
+    if not isinstance(context.machine.on, rule.machines):
+        raise ArtefactError(
+            f"the rule {nest.rule!r} makes no nests for the target {context.machine.on.name}",
+            hint="is it the plan for another machine?",
+        )
+    problem = rule.match(context, nest.root, nest.stages)
     if problem is None:
         raise ArtefactError(f"the rule {nest.rule!r} has no nest that ends with the stage {nest.root!r}")
     return problem

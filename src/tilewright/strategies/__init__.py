@@ -1,7 +1,14 @@
 """Strategies: from programs to schedules."""
 
 from tilewright.strategies.beam.strategy import BeamStrategy, stage_seconds
-from tilewright.strategies.catalog import DEFAULT, ON_DEVICES, STRATEGIES, best_by_model, find_strategy
+from tilewright.strategies.catalog import (
+    DEFAULT,
+    MEASURED,
+    ON_DEVICES,
+    STRATEGIES,
+    best_by_model,
+    find_strategy,
+)
 from tilewright.strategies.default import default_schedule
 from tilewright.strategies.joint.settings import NETWORK, OPERATOR, QUICK, JointSettings
 from tilewright.strategies.joint.strategy import JointStrategy
@@ -23,6 +30,7 @@ __all__ = [
     "DEFAULT",
     "History",
     "JointSettings",
+    "MEASURED",
     "JointStrategy",
     "NETWORK",
     "NestPlan",

@@ -55,6 +55,8 @@ STRATEGIES: Final[Catalog[str, Strategy]] = Catalog(
 )
 #: The name of the strategy that searches nothing.
 DEFAULT: Final = "default"
+#: The name of the one that measures, of ``tune``.
+MEASURED: Final = "auto"
 #: Those that vary whatever the rules of a target leave open; others reason about CPUs.
 ON_DEVICES: Final = frozenset(
     {"random", "descent", "evolutionary", "anneal", "beam", "construct", "construct-tree", "construct-paper"}
@@ -72,6 +74,10 @@ def find_strategy(name: str | Strategy) -> Strategy | None:
     if name == DEFAULT:
         return None
     if name not in STRATEGIES:
+        if name == MEASURED:
+            raise InputError(
+                f"the strategy {name!r} measures, which compiling does not", hint="`tilewright tune` does"
+            )
         names = (DEFAULT, *STRATEGIES)
         raise InputError(f"there is no strategy {name!r}", hint=known_names(name, names, "strategies"))
     return STRATEGIES[name]

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from tilewright.plan import UnitPlan
-from tilewright.strategies import STRATEGIES, Candidate, History, Search, Strategy, Task, Trial
+from tilewright.strategies import MEASURED, STRATEGIES, Candidate, History, Search, Strategy, Task, Trial
 from tilewright.support import digest_text
 
 #: What its searches are: one line each.
@@ -22,7 +22,7 @@ KEPT: Final = 0.7
 class AutoStrategy:
     """Searches by their names; each is told what became of all candidates."""
 
-    name: str = "auto"
+    name: str = MEASURED
     members: tuple[str, ...] = MEMBERS
 
     def start(self, task: Task, history: History, rng: Random) -> Search:

@@ -1,6 +1,7 @@
 """Plans of models: text that gives the same kernels on another day, and what is wrong with others."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -127,7 +128,7 @@ def test_a_cut_stores_the_value_between_two_kernels():
     compiled = tilewright.compile(model, threads=2)
     assert [group.operators for group in compiled.groups()] == ["Conv+Relu"]
     data = json.loads(compiled.plan().to_json())
-    data["graph"]["fusion"]["cuts"] = ["y"]
+    data["graph"]["fusion"]["cuts"], data["units"] = ["y"], {}
     cut = tilewright.compile(model, threads=2, plan=json.dumps(data))
     assert [group.operators for group in cut.groups()] == ["Conv", "Relu"]
     feeds = compiled.sample_feeds()
@@ -201,3 +202,15 @@ def test_a_strategy_varies_kernels_of_devices():
     assert [g.kernel.schedule.trace for g in again.groups()] == [
         g.kernel.schedule.trace for g in compiled.groups()
     ]
+
+
+def test_the_plan_of_another_model_or_of_other_threads_is_told(caplog):
+    two = tilewright.compile(onnx_models.mlp(), threads=2).plan()
+    with pytest.raises(InputError, match="another model"):
+        tilewright.compile(onnx_models.relu(), threads=2, plan=two)
+    with pytest.raises(InputError, match="made for 2 threads") as caught:
+        tilewright.compile(onnx_models.mlp(), threads=1, plan=two)
+    assert caught.value.hint == "threads=2"
+    part = replace(two, units=dict(list(two.units.items())[:1]))
+    tilewright.compile(onnx_models.mlp(), threads=2, plan=part)
+    assert "the plan has 1 of 2 kernels" in caplog.text

@@ -310,3 +310,14 @@ def test_databases_travel_as_lines(tmp_path, default):
         assert imported(two, lines)["tasks"] == 1  # known rows stay as they are
         assert list(exported(two)) == lines
         assert [type(row) for row in two.task_rows()] == [TaskRow]
+
+
+@pytest.mark.parametrize("trials", [0, -1, "many", 1.5])
+def test_no_trials_are_refused_before_work_begins(trials):
+    with pytest.raises(InputError, match="trials= is how many candidates"):
+        tune_model(tiny.mlp(), trials=trials)
+
+
+def test_auto_measures():
+    with pytest.raises(InputError, match="measures, which compiling does not"):
+        tilewright.compile(tiny.mlp(), strategy="auto")

@@ -271,3 +271,10 @@ def test_a_space_says_which_combination_is_none():
         space.check("tiles")
     assert list(space) == [plan]
     assert space.sample(random.Random(0)) == plan
+
+
+def test_the_plan_of_a_cpu_is_none_of_a_device():
+    plan = plan_unit(product(64, 64, 64), MACHINE).plan
+    with pytest.raises(ArtefactError, match="rule 'contraction' makes no nests for the target") as caught:
+        build_unit(product(64, 64, 64), plan, Machine(find_target("a100"), 2))
+    assert "another machine" in caught.value.hint
