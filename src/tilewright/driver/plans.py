@@ -62,7 +62,7 @@ class ModelPlan:
                 )
             raise InputError(
                 "the plan is of another model: it has none of this one's kernels",
-                hint="`explain MODEL --show plan` prints one; where 'graph' was changed, 'units' may be empty",
+                hint="`explain MODEL --show plan` prints one; with another 'graph', 'units' may be empty",
             )
         if has < len(wanted):
             _log.warning(
