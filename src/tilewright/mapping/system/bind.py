@@ -6,13 +6,13 @@ memories bring the dimensions of a tile into any order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 from typing import Final, Literal
 
-from tilewright.ir import Buffer, Index, Param, Program, Stage, Store, stmt_loads, substitute_index
+from tilewright.ir import Index, Param, Program, Stage, Store, stmt_loads, substitute_index
 from tilewright.mapping.access import three_operand_form
 from tilewright.mapping.mapper import find_mappings
 from tilewright.mapping.mapping import Failure, LayoutNeed
@@ -20,59 +20,16 @@ from tilewright.mapping.needle import Needle
 from tilewright.mapping.search import Candidate, transformed
 from tilewright.mapping.select import Cost, Option, Selection, Uncovered, Use, select_instructions
 from tilewright.mapping.system.approach import Approach
+from tilewright.mapping.system.bound import BoundOperand, BoundProgram, BoundStage
 from tilewright.mapping.system.graph import SystemGraph, SystemInstruction
-from tilewright.support import ProgramError, quoted
+from tilewright.mapping.system.seats import seated
+from tilewright.support import ProgramError, TargetError, quoted
 from tilewright.target import Placement
 
 MAX_PROGRAMS: Final = 32
 """Programs that are looked at where stages of the one given are no instructions."""
 SHOWN: Final = 3
 """Reasons in an error why an instruction does not fit."""
-
-
-@dataclass(frozen=True, slots=True)
-class BoundOperand:
-    """An operand: the tensor it is a tile of, the access's indices over the stage's axes, and, for each
-    dimension of the tile, the tensor's dimension (-1: one of extent 1 that the tensor lacks).
-    """
-
-    name: str
-    tensor: str
-    indices: tuple[Index, ...]
-    dims: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BoundStage:
-    """A stage, or a part of one, done by calls of one instruction.
-
-    ``axes`` gives for each axis of the instruction the stage's axis (``None``: one of extent 1) and how far
-    one call goes along it. ``initial`` is the instruction that starts a sum which ``instruction`` continues.
-    """
-
-    stage: str
-    instruction: str
-    initial: str | None
-    extents: Mapping[str, int]
-    reduces: tuple[str, ...]
-    axes: Mapping[str, tuple[str | None, int]]
-    sizes: Mapping[str, str]
-    operands: tuple[BoundOperand, ...]
-    result: BoundOperand
-
-    def reach(self, axis: str) -> int:
-        """How far one call goes along an axis of the stage: 1 where the instruction does not have it."""
-        return next((n for a, n in self.axes.values() if a == axis), 1)
-
-
-@dataclass(frozen=True, slots=True)
-class BoundProgram:
-    """All stages of a program as instructions, in order, and the tensors, temporary ones included."""
-
-    stages: tuple[BoundStage, ...]
-    tensors: Mapping[str, Buffer]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
 
 
 def needles_of(machine: SystemGraph) -> tuple[Needle, ...]:
@@ -101,7 +58,7 @@ def bind(program: Program, machine: SystemGraph, approach: Approach) -> BoundPro
     uses = selection.uses
     between = {b for use in uses for s in use.stages[:-1] for b in s.writes}
     return BoundProgram(
-        tuple(_bound(use, machine) for use in uses),
+        tuple(seated(_bound(use, machine), machine)[0] for use in uses),
         {b.name: b for b in selection.program.buffers if b.name not in between},
         tuple(b.name for b in program.inputs),
         tuple(b.name for b in program.outputs),
@@ -115,16 +72,22 @@ def select(
 
     By the ``fewest`` executions, or by ``cycles``: of units, and of the operands' way from the home memory.
     """
-    binder = _Binder(machine, approach, rule)
-    return select_instructions(program, needles_of(machine), binder.price, binder.choose)
+    return _selected(program, _Binder(machine, approach, rule))
+
+
+def _selected(program: Program, binder: _Binder) -> Selection:
+    return select_instructions(program, needles_of(binder.machine), binder.price, binder.choose)
 
 
 def _covering(program: Program, machine: SystemGraph, approach: Approach) -> Selection:
     """The instructions of a program; where there are not enough, of one that transformations make of it."""
     needles = needles_of(machine)
 
+    binder = _Binder(machine, approach, "fewest")
+
     def look(current: Program) -> tuple[Selection, Sequence[Failure]]:
-        found = select(current, machine, approach)
+        binder.made = {}
+        found = _selected(current, binder)
         left = dict.fromkeys(u.stage for u in found.uncovered)
         return found, [f for s in left for n in needles for f in find_mappings(current, n, s).failures]
 
@@ -144,7 +107,7 @@ def _covering(program: Program, machine: SystemGraph, approach: Approach) -> Sel
             nearest = distance
     if not done:
         assert first is not None
-        raise _refused(first.uncovered[0], machine)
+        raise _refused(first.uncovered[0], binder)
     return done[approach.choose("program", done, program)]
 
 
@@ -161,7 +124,15 @@ def _check(stage: Stage) -> None:
             raise ProgramError(f"stage {quoted(stage.name)}: axis {quoted(it.name)} has no iterations")
 
 
-def _refused(found: Uncovered, machine: SystemGraph) -> ProgramError:
+def _refused(found: Uncovered, binder: _Binder) -> ProgramError | TargetError:
+    machine = binder.machine
+    if found.stage in binder.missing:
+        instruction, missing = binder.missing[found.stage]
+        return TargetError(
+            f"stage {quoted(found.stage)}: machine {quoted(machine.name)} cannot bring a tile of each operand"
+            f" of {quoted(instruction)} together: {'; '.join(missing[:SHOWN])}",
+            hint="add a move or a larger memory, or let an instruction's sizes be smaller",
+        )
     kinds = sorted(machine.instructions)
     why = [str(f) for f in found.failures if f.place != "operation"][:SHOWN]
     what = found.value + (f" combined by {found.combine}" if found.combine else "")
@@ -178,6 +149,8 @@ class _Binder:
         self.machine, self.approach, self.rule = machine, approach, rule
         self.made: dict[str, tuple[int, ...]] = {}
         """How tensors lie that have been made."""
+        self.missing: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """By stage, an instruction that computes it, and what it lacks to have its operands there."""
 
     def price(self, use: Use) -> Cost | None:
         """Results read as other tiles than they were made, what the rule counts, dimensions turned."""
@@ -187,29 +160,35 @@ class _Binder:
             return None
         if any(not it.extent.is_const for s in use.stages for it in s.iters):
             return None
-        result, *operands = _operands(use)
+        bound = _bound(use, self.machine)
+        if not _sizes_fit(bound, self.machine):
+            return None
+        found, missing = seated(bound, self.machine)
+        if missing:
+            self.missing.setdefault(use.source, (use.instruction, missing))
+            return None
+        result, *operands = found.result, *found.operands
         other = sum(self.made.get(o.tensor, o.dims) != o.dims for o in operands)
         turned = sum(list(o.dims) != sorted(o.dims) for o in (result, *operands))
-        return other, use.executions if self.rule == "fewest" else self.cycles(use), turned
+        return other, found.calls if self.rule == "fewest" else self.cycles(found), turned
 
-    def cycles(self, use: Use) -> float:
+    def cycles(self, bound: BoundStage) -> float:
         """Cycles of the units with the largest tiles, and of bringing each operand once."""
-        instruction = self.machine.instruction(use.instruction)
-        units = [u for u in self.machine.units.values() if use.instruction in u.places]
-        bound = _bound(use, self.machine)
+        instruction = self.machine.instruction(bound.instruction)
+        units = [u for u in self.machine.units.values() if bound.instruction in u.places]
         sizes = {
             bound.sizes[i]: min(n, bound.extents[a]) if a else 1
             for i, (a, n) in bound.axes.items()
             if i in bound.sizes
         }
-        found = use.executions * instruction.cycles.at(sizes) / len(units)
+        found = bound.calls * instruction.cycles.at(sizes) / len(units)
         home = self.machine.home
         types = {b.name: b.dtype for b in instruction.operands}
         for o in bound.operands:
             elements = prod(e for a, e in bound.extents.items() if any(a in x.vars for x in o.indices))
             rates = [
                 min(m.bytes_per_cycle for m in path)
-                for memory in units[0].places[use.instruction][o.name]
+                for memory in units[0].places[bound.instruction][o.name]
                 for path in self.machine.paths(home, memory, units[0].stream)
                 if path
             ]
@@ -223,6 +202,24 @@ class _Binder:
         result = _operands(options[chosen].use)[0]
         self.made[result.tensor] = result.dims
         return chosen
+
+
+def _sizes_fit(stage: BoundStage, machine: SystemGraph) -> bool:
+    """Whether an instruction's sizes can be those of every tile, and a sum of several calls goes on."""
+    if stage.initial is None and not stage.continues:
+        if any(stage.reach(a) < stage.extents[a] for a in stage.reduces):
+            return False
+    params = {p.name: p for p in machine.instruction(stage.instruction).semantics.params}
+    alone = Counter(stage.sizes.values())
+    for i, name in stage.sizes.items():
+        axis, reach = stage.axes[i]
+        extent = 1 if axis is None else stage.extents[axis]
+        p, tails = params[name], {min(reach, extent), extent % reach or reach}
+        if any(n < p.lo or n % p.multiple_of for n in tails if 0 < n <= extent):
+            return False
+        if alone[name] > 1 and extent != reach:
+            return False  # one size of several axes, which would be cut apart
+    return True
 
 
 def _renamed(stages: Sequence[Stage]) -> dict[str, Index] | None:
@@ -273,6 +270,7 @@ def _bound(use: Use, machine: SystemGraph) -> BoundStage:
         {i: str(e) for i, e in extents.items() if not e.is_const},
         tuple(operands),
         result,
+        use.starts is None and machine.instruction(use.instruction).mode(result.name) == "rw",
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.ir import Buffer, Load, Program, print_program, stmt_loads
+from tilewright.ir import Buffer, Program, print_program, stmt_loads
 from tilewright.mapping.system.cycles import Cycles
 from tilewright.support import TargetError, digest, known_names, quoted
 
@@ -59,9 +59,9 @@ class Mover:
         return (in_order or self.transposes) and (self.strides or not apart)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SystemInstruction:
-    """What a unit can do: ``semantics`` is a program whose buffers are the operands.
+    """What a unit can do: ``semantics`` is a program whose inputs and outputs are the operands.
 
     The program's parameters are sizes that may be smaller than their upper bounds; all operands are dense.
     ``cycles`` is how long the unit is busy, ``latency`` when the result can be used. ``chained`` operands
@@ -76,23 +76,21 @@ class SystemInstruction:
 
     @property
     def operands(self) -> tuple[Buffer, ...]:
-        """The operands, inputs first."""
-        return self.semantics.buffers
+        """The operands, inputs first; what lies between stages stays inside of the unit."""
+        return (*self.semantics.inputs, *self.semantics.outputs)
 
     def mode(self, operand: str) -> str:
         """``r``, ``w`` or ``rw`` (an accumulator: read before it is written)."""
-        if all(operand != b.name for b in self.semantics.outputs):
-            return "r"
-        for stage in self.semantics.stages:
-            if any(_loads(load, operand) for load in stmt_loads(stage.body)):
-                return "w" if stage.init is not None and operand in stage.writes else "rw"
-            if operand in stage.writes:
-                return "w"
-        return "w"
+        return self._modes[operand]
 
-
-def _loads(load: Load, name: str) -> bool:
-    return load.buffer == name
+    @cached_property
+    def _modes(self) -> Mapping[str, str]:
+        found = {b.name: "r" for b in self.semantics.inputs} | {b.name: "w" for b in self.semantics.outputs}
+        for name in [n for n, mode in found.items() if mode == "w"]:
+            first = next(s for s in self.semantics.stages if name in {*s.reads, *s.writes})
+            if first.init is None and any(load.buffer == name for load in stmt_loads(first.body)):
+                found[name] = "rw"
+        return found
 
 
 @dataclass(frozen=True, slots=True)
