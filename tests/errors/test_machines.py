@@ -91,6 +91,31 @@ def test_no_unit_with_both_instructions_of_a_sum():
         schedule(gemm(16, 16, 16), machine_of(data))
 
 
+def test_a_result_that_does_not_get_to_its_reader():
+    """An accumulator that nothing loads, and a unit of another stream that reads it."""
+    data = small()
+    body = ["X = input(f32[m, n])", "Z = output(f32[m, n])", 'with stage("Z"):', *MATMUL[8:10]]
+    semantics = ['program("relu")', *MATMUL[1:3], *body, "    Z[i, j] = max(X[i, j], f32(0.0))"]
+    data["instructions"].append({"name": "relu", "semantics": semantics, "cycles": "m"})
+    data["memories"][3]["uses"] = 2
+    data["units"].append({"name": "v", "stream": "t", "places": {"relu": {"X": ["c"], "Z": ["c"]}}})
+    data["moves"] = [m for m in data["moves"] if m["name"] != "load_c"]
+    a, b = lang.placeholder((8, 8), name="A"), lang.placeholder((8, 8), name="B")
+    k, zero = lang.reduce_axis(8, "k"), lang.const(0, "f32")
+    c = lang.compute((8, 8), lambda i, j: lang.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = lang.compute((8, 8), lambda i, j: lang.maximum(c[i, j], zero), name="D")
+    for stream in ("t", "s"):
+        data["units"][2]["stream"] = stream
+        for m in data["moves"]:
+            m["streams"] = ["s", "t"] if stream == "t" else ["s"]
+        machine = machine_of(data)
+        if stream == "s":
+            schedule(lang.program([a, b], [d]), machine)
+            continue
+        with pytest.raises(TargetError, match="what makes 'C' cannot leave it there"):
+            schedule(lang.program([a, b], [d]), machine)
+
+
 # ---- recurrences ----
 
 

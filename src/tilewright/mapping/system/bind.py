@@ -56,9 +56,10 @@ def bind(program: Program, machine: SystemGraph, approach: Approach) -> BoundPro
         _check(stage)
     selection = _covering(program, machine, approach)
     uses = selection.uses
+    inputs = frozenset(b.name for b in program.inputs)
     between = {b for use in uses for s in use.stages[:-1] for b in s.writes}
     return BoundProgram(
-        tuple(seated(_bound(use, machine), machine)[0] for use in uses),
+        tuple(seated(_bound(use, machine, inputs), machine)[0] for use in uses),
         {b.name: b for b in selection.program.buffers if b.name not in between},
         tuple(b.name for b in program.inputs),
         tuple(b.name for b in program.outputs),
@@ -76,6 +77,7 @@ def select(
 
 
 def _selected(program: Program, binder: _Binder) -> Selection:
+    binder.made, binder.inputs = {}, frozenset(b.name for b in program.inputs)
     return select_instructions(program, needles_of(binder.machine), binder.price, binder.choose)
 
 
@@ -86,7 +88,6 @@ def _covering(program: Program, machine: SystemGraph, approach: Approach) -> Sel
     binder = _Binder(machine, approach, "fewest")
 
     def look(current: Program) -> tuple[Selection, Sequence[Failure]]:
-        binder.made = {}
         found = _selected(current, binder)
         left = dict.fromkeys(u.stage for u in found.uncovered)
         return found, [f for s in left for n in needles for f in find_mappings(current, n, s).failures]
@@ -149,6 +150,7 @@ class _Binder:
         self.machine, self.approach, self.rule = machine, approach, rule
         self.made: dict[str, tuple[int, ...]] = {}
         """How tensors lie that have been made."""
+        self.inputs: frozenset[str] = frozenset()
         self.missing: dict[str, tuple[str, tuple[str, ...]]] = {}
         """By stage, an instruction that computes it, and what it lacks to have its operands there."""
 
@@ -160,7 +162,7 @@ class _Binder:
             return None
         if any(not it.extent.is_const for s in use.stages for it in s.iters):
             return None
-        bound = _bound(use, self.machine)
+        bound = _bound(use, self.machine, self.inputs)
         if not _sizes_fit(bound, self.machine):
             return None
         found, missing = seated(bound, self.machine)
@@ -199,7 +201,7 @@ class _Binder:
     def choose(self, options: Sequence[Option], stage: Stage) -> int:
         """The approach's mapping."""
         chosen = self.approach.choose("mapping", options, stage)
-        result = _operands(options[chosen].use)[0]
+        result = _operands(options[chosen].use, self.inputs)[0]
         self.made[result.tensor] = result.dims
         return chosen
 
@@ -241,25 +243,26 @@ def _renamed(stages: Sequence[Stage]) -> dict[str, Index] | None:
     return names
 
 
-def _operands(use: Use) -> list[BoundOperand]:
+def _operands(use: Use, inputs: frozenset[str]) -> list[BoundOperand]:
     """The result, then what is read."""
     names = _renamed(use.stages) or {}
     dims = dict(use.mapping.dims)
     out = []
     for b in use.mapping.operands:
         indices = tuple(substitute_index(i, names) for i in b.indices) if len(use.stages) > 1 else b.indices
-        out.append(BoundOperand(b.operand, b.buffer, indices, tuple((*d, -1)[0] for d in dims[b.operand])))
+        own = tuple((*d, -1)[0] for d in dims[b.operand])
+        out.append(BoundOperand(b.operand, b.buffer, indices, own, b.buffer not in inputs))
     result = use.mapping.instruction.result
     return sorted(out, key=lambda o: o.name != result)
 
 
-def _bound(use: Use, machine: SystemGraph) -> BoundStage:
+def _bound(use: Use, machine: SystemGraph, inputs: frozenset[str]) -> BoundStage:
     form = three_operand_form(use.stages[0])
     axes = {b.axis: b.program[0] if b.program else None for b in use.mapping.axes}
     extents = {
         it.name: it.extent for s in machine.instruction(use.instruction).semantics.stages for it in s.iters
     }
-    result, *operands = _operands(use)
+    result, *operands = _operands(use, inputs)
     return BoundStage(
         use.source,
         use.instruction,

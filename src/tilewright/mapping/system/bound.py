@@ -20,6 +20,8 @@ class BoundOperand:
     tensor: str
     indices: tuple[Index, ...]
     dims: tuple[int, ...]
+    made: bool = False
+    """Whether the program makes it: then it may be where no way leads from the home memory."""
 
 
 @dataclass(frozen=True, slots=True)

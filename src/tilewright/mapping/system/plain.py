@@ -28,7 +28,7 @@ def record_plainly(seats: Seats, nodes: Sequence[Node]) -> Iterator[Recorded]:
                 body = (*record_plainly(seats, loop.body), *meeting(loop.var, seats.stream, loop.others))
                 yield from loop_of(loop.var, loop.count, body)
         else:
-            yield from _Sum(seats, seats.of(next(operations(same))[0].stage)[0]).record(same)
+            yield from _Sum(seats, seats.plain(made[1])).record(same)
 
 
 def _sole(node: Node) -> tuple[Tile, BoundStage] | None:

@@ -15,7 +15,7 @@ from typing import Final
 from tilewright.ir import Index, Param
 from tilewright.mapping.system.bound import BoundOperand, BoundStage, Tile, tile_of
 from tilewright.mapping.system.graph import Memory, Mover, SystemGraph, Unit, placements
-from tilewright.support import quoted
+from tilewright.support import TargetError, quoted
 
 Area = tuple[int, int]
 """Where a stream's part of a memory begins, and its bytes."""
@@ -28,8 +28,8 @@ ENDLESS: Final = 1 << 60
 class Seat:
     """A unit, the memory and address of each operand's tile, and the ways between them and the home memory.
 
-    ``loads`` are of operands that are read, ``store`` is the result's. Tiles on their way lie in a memory
-    between at the address that ``hops`` gives for it.
+    ``loads`` are of operands that are read, unless only a stage before can leave one there; ``store`` is the
+    result's. Tiles on their way lie in a memory between at the address that ``hops`` gives for it.
     """
 
     unit: Unit
@@ -97,16 +97,33 @@ class Seats:
                 tile_of_it = f"a tile of {name} of {tile.bytes} bytes"
                 return f"memory {quoted(m)} of {size} bytes has no room for {tile_of_it}"
         loads = {}
+        made = {o.name for o in stage.operands if o.made}
         for name, tile in tiles.items():
             if name != result or stage.continues:
                 ways = self._ways(home, memories[name], tile, ends)
-                if not ways:
+                if ways:
+                    loads[name] = ways[0]
+                elif name not in made:
                     return self._missing(home, memories[name], name, tile)
-                loads[name] = ways[0]
         back = self._ways(memories[result], home, tiles[result], ends)
         if not back:
             return self._missing(memories[result], home, result, tiles[result])
         return Seat(unit, memories, offsets, loads, back[0], ends)
+
+    def plain(self, stage: BoundStage) -> Seat:
+        """The first seat that all operands reach from the home memory; TargetError where there is none."""
+        found = self.of(stage)
+        for seat in found:
+            if all(o.name in seat.loads for o in stage.operands):
+                return seat
+        o = next(o for o in stage.operands if o.name not in found[0].loads)
+        tile = largest_tiles(stage, self.machine)[o.name]
+        raise TargetError(
+            f"stage {quoted(stage.stage)}: machine {quoted(self.machine.name)}:"
+            f" {self._missing(self.machine.home, found[0].memories[o.name], o.name, tile)}, and what makes"
+            f" {quoted(o.tensor)} cannot leave it there",
+            hint="add a move, or an instruction of both stages",
+        )
 
     def _missing(self, source: str, target: str, name: str, tile: Tile) -> str:
         found = self.machine.paths(source, target, self.stream)

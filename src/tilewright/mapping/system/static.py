@@ -265,7 +265,7 @@ class _Estimate:
             size = bound.tensors[o.tensor].dtype.bytes * prod(
                 min(first.reach(a), first.extents[a]) for a in axes if first.reach(a) > 1
             )
-            rate, latency = self.rate(seat.loads[o.name])
+            rate, latency = self.rate(seat.loads.get(o.name, ()))
             self.reads.append(
                 (size, frozenset(axes - set(first.reduces)), seat.memories[o.name], rate, latency)
             )
