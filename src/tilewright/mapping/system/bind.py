@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 from math import prod
 from typing import Final, Literal
 
-from tilewright.ir import Index, Param, Program, Stage, Store, stmt_loads, substitute_index
+from tilewright.ir import Index, Param, Program, Stage, Store, substitute_index
 from tilewright.mapping.access import three_operand_form
 from tilewright.mapping.mapper import find_mappings
 from tilewright.mapping.mapping import Failure, LayoutNeed
@@ -22,6 +21,7 @@ from tilewright.mapping.select import Cost, Option, Selection, Uncovered, Use, s
 from tilewright.mapping.system.approach import Approach
 from tilewright.mapping.system.bound import BoundOperand, BoundProgram, BoundStage
 from tilewright.mapping.system.graph import SystemGraph, SystemInstruction
+from tilewright.mapping.system.joined import renamed
 from tilewright.mapping.system.seats import seated
 from tilewright.support import ProgramError, TargetError, quoted
 from tilewright.target import Placement
@@ -40,9 +40,9 @@ def needles_of(machine: SystemGraph) -> tuple[Needle, ...]:
     apart = any(m.strides and m.source == machine.home for m in machine.movers.values())
 
     def needle(i: SystemInstruction) -> Needle:
-        axes = tuple(dict.fromkeys(it.name for s in i.semantics.stages for it in s.iters))
+        axes = tuple(dict.fromkeys(it.name for s in i.joined.stages for it in s.iters))
         places = {b.name: Placement(strided=axes) for b in i.semantics.inputs} if apart else {}
-        return Needle.of_program(i.name, i.semantics, places)
+        return Needle.of_program(i.name, i.joined, places)
 
     return tuple(map(needle, machine.instructions.values()))
 
@@ -158,7 +158,7 @@ class _Binder:
         """Results read as other tiles than they were made, what the rule counts, dimensions turned."""
         if any(not isinstance(n, LayoutNeed) for n in use.mapping.needs):
             return None
-        if (not use.whole and use.starts is None) or _renamed(use.stages) is None:
+        if (not use.whole and use.starts is None) or renamed(use.stages) is None:
             return None
         if any(not it.extent.is_const for s in use.stages for it in s.iters):
             return None
@@ -224,28 +224,9 @@ def _sizes_fit(stage: BoundStage, machine: SystemGraph) -> bool:
     return True
 
 
-def _renamed(stages: Sequence[Stage]) -> dict[str, Index] | None:
-    """For each axis of a chain's later stages the first one's; ``None`` where an axis has none of its own."""
-    names: dict[str, Index] = {}
-    for before, stage in pairwise(stages):
-        assert isinstance(before.body, Store)
-        (w,) = before.body.writes
-        for read in (ld for ld in stmt_loads(stage.body) if ld.buffer == w.buffer):
-            for own, theirs in zip(read.indices, w.indices, strict=True):
-                a, b = own.as_var(), theirs.as_var()
-                if a is None or b is None:
-                    return None
-                found = names.get(b, theirs)
-                if names.setdefault(a, found) != found:
-                    return None
-        if any(it.name not in names for it in stage.iters):
-            return None
-    return names
-
-
 def _operands(use: Use, inputs: frozenset[str]) -> list[BoundOperand]:
     """The result, then what is read."""
-    names = _renamed(use.stages) or {}
+    names = renamed(use.stages) or {}
     dims = dict(use.mapping.dims)
     out = []
     for b in use.mapping.operands:
@@ -260,15 +241,17 @@ def _bound(use: Use, machine: SystemGraph, inputs: frozenset[str]) -> BoundStage
     form = three_operand_form(use.stages[0])
     axes = {b.axis: b.program[0] if b.program else None for b in use.mapping.axes}
     extents = {
-        it.name: it.extent for s in machine.instruction(use.instruction).semantics.stages for it in s.iters
+        it.name: it.extent for s in machine.instruction(use.instruction).joined.stages for it in s.iters
     }
     result, *operands = _operands(use, inputs)
+    names = renamed(use.stages) or {}
+    later = {str(names[it.name]) for s in use.stages[1:] for it in s.iters if it.kind == "red"}
     return BoundStage(
         use.source,
         use.instruction,
         use.starts.name if use.starts else None,
         {a: e.as_int() for a, e in zip(form.axes, form.extents, strict=True)},
-        tuple(a for a, kind in zip(form.axes, form.kinds, strict=True) if kind == "red"),
+        tuple(a for a, kind in zip(form.axes, form.kinds, strict=True) if kind == "red" or a in later),
         {i: (axes.get(i), _reach(e)) for i, e in extents.items()},
         {i: str(e) for i, e in extents.items() if not e.is_const},
         tuple(operands),

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from tilewright.ir import Buffer, Program, print_program, stmt_loads
 from tilewright.mapping.system.cycles import Cycles
+from tilewright.mapping.system.joined import joined
 from tilewright.support import TargetError, digest, known_names, quoted
 
 
@@ -82,6 +83,11 @@ class SystemInstruction:
     def mode(self, operand: str) -> str:
         """``r``, ``w`` or ``rw`` (an accumulator: read before it is written)."""
         return self._modes[operand]
+
+    @cached_property
+    def joined(self) -> Program:
+        """What the mapper looks for."""
+        return joined(self.semantics)
 
     @cached_property
     def _modes(self) -> Mapping[str, str]:
