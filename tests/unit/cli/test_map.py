@@ -91,7 +91,7 @@ TYPES = {
 }
 
 
-@pytest.mark.parametrize("machine", system.shipped_machines())
+@pytest.mark.parametrize("machine", TYPES)
 def test_machines_from_files(call, tmp_path, machine):
     file = tmp_path / "gemm.txt"
     file.write_text(print_program(gemm(16, 16, 16, types=TYPES[machine])))

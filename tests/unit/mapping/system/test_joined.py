@@ -1,4 +1,4 @@
-"""Instructions of several stages: selected, scheduled, simulated, with what lies between inside of the unit."""
+"""Instructions of several stages: selected, scheduled, simulated; what lies between is inside of the unit."""
 
 import pytest
 
