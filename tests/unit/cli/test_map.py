@@ -7,7 +7,6 @@ import pytest
 from machine_programs import layer
 from tilewright.cli import main
 from tilewright.ir import print_program
-from tilewright.mapping import system
 from unit.mapping.kernels import gemm, separable
 
 

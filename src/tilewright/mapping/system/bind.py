@@ -23,6 +23,7 @@ from tilewright.mapping.system.bound import BoundOperand, BoundProgram, BoundSta
 from tilewright.mapping.system.graph import SystemGraph, SystemInstruction
 from tilewright.mapping.system.joined import renamed
 from tilewright.mapping.system.seats import seated
+from tilewright.schedule import Schedule
 from tilewright.support import ProgramError, TargetError, quoted
 from tilewright.target import Placement
 
@@ -54,7 +55,10 @@ def bind(program: Program, machine: SystemGraph, approach: Approach) -> BoundPro
     """
     for stage in program.stages:
         _check(stage)
-    selection = _covering(program, machine, approach)
+    binder = _Binder(machine, approach, "fewest")
+    _, selection = _covering(program, binder)
+    if selection.uncovered:
+        raise _refused(selection.uncovered[0], binder)
     uses = selection.uses
     inputs = frozenset(b.name for b in program.inputs)
     between = {b for use in uses for s in use.stages[:-1] for b in s.writes}
@@ -76,16 +80,24 @@ def select(
     return _selected(program, _Binder(machine, approach, rule))
 
 
+def cover(
+    program: Program, machine: SystemGraph, approach: Approach, rule: Literal["fewest", "cycles"] = "fewest"
+) -> tuple[Schedule, Selection]:
+    """As :func:`select`, of the program or of one that transformations make of it, with these.
+
+    Where none is done as a whole, the given program's selection.
+    """
+    return _covering(program, _Binder(machine, approach, rule))
+
+
 def _selected(program: Program, binder: _Binder) -> Selection:
     binder.made, binder.inputs = {}, frozenset(b.name for b in program.inputs)
     return select_instructions(program, needles_of(binder.machine), binder.price, binder.choose)
 
 
-def _covering(program: Program, machine: SystemGraph, approach: Approach) -> Selection:
-    """The instructions of a program; where there are not enough, of one that transformations make of it."""
-    needles = needles_of(machine)
-
-    binder = _Binder(machine, approach, "fewest")
+def _covering(program: Program, binder: _Binder) -> tuple[Schedule, Selection]:
+    """What transformations do for a program to be instructions, and these; of programs the nearest."""
+    needles = needles_of(binder.machine)
 
     def look(current: Program) -> tuple[Selection, Sequence[Failure]]:
         found = _selected(current, binder)
@@ -93,23 +105,18 @@ def _covering(program: Program, machine: SystemGraph, approach: Approach) -> Sel
         return found, [f for s in left for n in needles for f in find_mappings(current, n, s).failures]
 
     def choose(options: Sequence[Candidate]) -> int:
-        return approach.choose("transformation", options, program)
+        return binder.approach.choose("transformation", options, program)
 
-    first: Selection | None = None
-    done: list[Selection] = []
-    nearest = 0
+    first: tuple[Schedule, Selection] | None = None
+    done: list[tuple[Schedule, Selection]] = []
     for schedule, found in transformed(program, look, programs=MAX_PROGRAMS, choose=choose):
-        first = first or found
-        distance = len(schedule.trace.steps)
-        if done and distance > nearest:
+        first = first or (schedule, found)
+        if done and len(schedule.trace.steps) > len(done[0][0].trace.steps):
             break
         if not found.uncovered:
-            done.append(found)
-            nearest = distance
-    if not done:
-        assert first is not None
-        raise _refused(first.uncovered[0], binder)
-    return done[approach.choose("program", done, program)]
+            done.append((schedule, found))
+    assert first is not None
+    return done[binder.approach.choose("program", [s for _, s in done], program)] if done else first
 
 
 def _check(stage: Stage) -> None:
