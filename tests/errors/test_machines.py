@@ -1,5 +1,7 @@
 """What a machine cannot do, by the names of stages, nodes and tensors."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,52 @@ def test_tiles_larger_than_a_memory():
         i["semantics"] = [line.replace("param(1, 4)", "param(5, 8)") for line in i["semantics"]]
     with pytest.raises(TargetError, match="memory 'a' of 64 bytes has no room for a tile of A of 100 bytes"):
         schedule(gemm(5, 5, 5), machine_of(data))
+
+
+@pytest.mark.parametrize(
+    ("moves", "message"),
+    [
+        ([("far", "near"), ("near", "far")], "move 'far_near' has no effect: nothing gets into 'far'"),
+        (
+            [("dram", "far"), ("far", "near"), ("near", "far")],
+            "move 'dram_far' has no effect: no unit reads what is in 'far', and it does not get on to 'dram'",
+        ),
+    ],
+)
+def test_moves_without_effect(moves, message):
+    data = small()
+    data["memories"] += [{"name": n, "bytes": 64} for n in ("far", "near")]
+    data["moves"] += [{**data["moves"][0], "name": f"{a}_{b}", "from": a, "to": b} for a, b in moves]
+    with pytest.raises(TargetError, match=message):
+        machine_of(data)
+
+
+def test_semantics_that_reach_beyond_an_operand():
+    data = small()
+    data["instructions"][0]["semantics"] = [x.replace("f32[m, k]", "f32[m, 2]") for x in MATMUL]
+    with pytest.raises(TargetError, match="'matmul': its semantics reach beyond A: index x of dimension 1"):
+        machine_of(data)
+
+
+def test_sizes_that_one_of_two_instructions_does_not_have():
+    data = small()
+    data["instructions"][0]["semantics"] = [x.replace("param(1, 4)", "param(4, 4)") for x in MATMUL]
+    machine = machine_of(data)
+    schedule(gemm(8, 8, 8), machine)
+    with pytest.raises(TargetError, match="would compute it, but 1 along i is no size m of matmul"):
+        schedule(gemm(9, 9, 9), machine)
+    data["instructions"] = data["instructions"][:1]
+    for unit in data["units"]:
+        del unit["places"]["matmul_add"]
+    with pytest.raises(TargetError, match="it sums 4 of 8 along k, and nothing goes on with it"):
+        schedule(gemm(8, 8, 8), machine_of(data))
+    data["instructions"].append({**small()["instructions"][1], "name": "more"})
+    text = [re.sub(r"\bm\b", "rows", line) for line in data["instructions"][1]["semantics"]]
+    data["instructions"][1].update(semantics=text, latency="9")
+    for unit in data["units"]:
+        unit["places"]["more"] = unit["places"]["matmul"]
+    with pytest.raises(TargetError, match="matmul, which starts its sum, calls its sizes otherwise"):
+        schedule(gemm(8, 8, 8), machine_of(data))
 
 
 def test_a_missing_path():

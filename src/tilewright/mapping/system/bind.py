@@ -137,8 +137,8 @@ def _refused(found: Uncovered, binder: _Binder) -> ProgramError | TargetError:
     if found.stage in binder.missing:
         instruction, missing = binder.missing[found.stage]
         return TargetError(
-            f"stage {quoted(found.stage)}: machine {quoted(machine.name)} cannot bring a tile of each operand"
-            f" of {quoted(instruction)} together: {'; '.join(missing[:SHOWN])}",
+            f"stage {quoted(found.stage)}: {quoted(instruction)} of machine {quoted(machine.name)} would compute"
+            f" it, but {'; '.join(missing[:SHOWN])}",
             hint="add a move or a larger memory, or let an instruction's sizes be smaller",
         )
     kinds = sorted(machine.instructions)
@@ -170,9 +170,8 @@ class _Binder:
         if any(not it.extent.is_const for s in use.stages for it in s.iters):
             return None
         bound = _bound(use, self.machine, self.inputs)
-        if not _sizes_fit(bound, self.machine):
-            return None
-        found, missing = seated(bound, self.machine)
+        misfit = _misfit(bound, self.machine)
+        found, missing = (bound, (misfit,)) if misfit else seated(bound, self.machine)
         if missing:
             self.missing.setdefault(use.source, (use.instruction, missing))
             return None
@@ -213,22 +212,34 @@ class _Binder:
         return chosen
 
 
-def _sizes_fit(stage: BoundStage, machine: SystemGraph) -> bool:
-    """Whether an instruction's sizes can be those of every tile, and a sum of several calls goes on."""
+def _misfit(stage: BoundStage, machine: SystemGraph) -> str:
+    """Why an instruction's sizes cannot be those of every tile, or its sum not go on; empty where they can."""
     if stage.initial is None and not stage.continues:
-        if any(stage.reach(a) < stage.extents[a] for a in stage.reduces):
-            return False
-    params = {p.name: p for p in machine.instruction(stage.instruction).semantics.params}
-    alone = Counter(stage.sizes.values())
-    for i, name in stage.sizes.items():
-        axis, reach = stage.axes[i]
-        extent = 1 if axis is None else stage.extents[axis]
-        p, tails = params[name], {min(reach, extent), extent % reach or reach}
-        if any(n < p.lo or n % p.multiple_of for n in tails if 0 < n <= extent):
-            return False
-        if alone[name] > 1 and extent != reach:
-            return False  # one size of several axes, which would be cut apart
-    return True
+        for a in stage.reduces:
+            if stage.reach(a) < stage.extents[a]:
+                return (
+                    f"it sums {stage.reach(a)} of {stage.extents[a]} along {a}, and nothing goes on with it"
+                )
+    for each in filter(None, (stage.instruction, stage.initial)):
+        semantics = machine.instruction(each).joined
+        sizes = {
+            it.name: str(it.extent) for s in semantics.stages for it in s.iters if not it.extent.is_const
+        }
+        if sizes != stage.sizes:
+            return f"{stage.initial}, which starts its sum, calls its sizes otherwise"
+        params, alone = {p.name: p for p in semantics.params}, Counter(sizes.values())
+        for i, name in sizes.items():
+            axis, reach = stage.axes[i]
+            extent = 1 if axis is None else stage.extents[axis]
+            p = params[name]
+            for n in {min(reach, extent), extent % reach or reach}:
+                if 0 < n <= extent and (n < p.lo or n % p.multiple_of):
+                    return (
+                        f"{n} along {axis} is no size {name} of {each}: {p.multiple_of} * n, from {p.lo} on"
+                    )
+            if alone[name] > 1 and extent != reach:
+                return f"its axes share the size {name}, and {axis} would have to be cut"
+    return ""
 
 
 def _operands(use: Use, inputs: frozenset[str]) -> list[BoundOperand]:

@@ -228,9 +228,36 @@ def _check(g: SystemGraph) -> None:
                     hint=known_names(name, g.instructions, "the instructions"),
                 )
             _check_places(g, u, name, places, at)
+    _check_moves(g, where)
     idle = [n for n in g.instructions if not any(n in u.places for u in g.units.values())]
     if idle:
         raise TargetError(f"{where}: no unit executes the instruction {quoted(idle[0])}")
+
+
+def _check_moves(g: SystemGraph, where: str) -> None:
+    """Each move must bring something that is there to where something can be done with it."""
+    held, wanted = {g.home}, {g.home}
+    for u in g.units.values():
+        for name, places in u.places.items():
+            for operand, memories in places.items():
+                mode = g.instructions[name].mode(operand)
+                held |= set(memories) if "w" in mode else set()
+                wanted |= set(memories) if "r" in mode else set()
+    for _ in g.movers:
+        held |= {v.target for v in g.movers.values() if v.source in held}
+        wanted |= {v.source for v in g.movers.values() if v.target in wanted}
+    for v in g.movers.values():
+        if v.source not in held:
+            raise TargetError(
+                f"{where}: move {quoted(v.name)} has no effect: nothing gets into {quoted(v.source)}",
+                hint=f"add a move that leads there from {quoted(g.home)}, or take this one away",
+            )
+        if v.target not in wanted:
+            raise TargetError(
+                f"{where}: move {quoted(v.name)} has no effect: no unit reads what is in {quoted(v.target)},"
+                f" and it does not get on to {quoted(g.home)}",
+                hint="add a move from there, or take this one away",
+            )
 
 
 def _check_mover(g: SystemGraph, v: Mover, at: str) -> None:
