@@ -136,9 +136,9 @@ def _refused(found: Uncovered, binder: _Binder) -> ProgramError | TargetError:
     machine = binder.machine
     if found.stage in binder.missing:
         instruction, missing = binder.missing[found.stage]
+        where = f"stage {quoted(found.stage)}: {quoted(instruction)} of machine {quoted(machine.name)}"
         return TargetError(
-            f"stage {quoted(found.stage)}: {quoted(instruction)} of machine {quoted(machine.name)} would compute"
-            f" it, but {'; '.join(missing[:SHOWN])}",
+            f"{where} would compute it, but {'; '.join(missing[:SHOWN])}",
             hint="add a move or a larger memory, or let an instruction's sizes be smaller",
         )
     kinds = sorted(machine.instructions)
@@ -213,7 +213,7 @@ class _Binder:
 
 
 def _misfit(stage: BoundStage, machine: SystemGraph) -> str:
-    """Why an instruction's sizes cannot be those of every tile, or its sum not go on; empty where they can."""
+    """Why an instruction's sizes cannot be those of every tile, or its sum not go on; empty: they can."""
     if stage.initial is None and not stage.continues:
         for a in stage.reduces:
             if stage.reach(a) < stage.extents[a]:
@@ -234,9 +234,7 @@ def _misfit(stage: BoundStage, machine: SystemGraph) -> str:
             p = params[name]
             for n in {min(reach, extent), extent % reach or reach}:
                 if 0 < n <= extent and (n < p.lo or n % p.multiple_of):
-                    return (
-                        f"{n} along {axis} is no size {name} of {each}: {p.multiple_of} * n, from {p.lo} on"
-                    )
+                    return f"{n} along {axis} is no {name} of {each}: {p.multiple_of} * n, from {p.lo} on"
             if alone[name] > 1 and extent != reach:
                 return f"its axes share the size {name}, and {axis} would have to be cut"
     return ""
