@@ -16,6 +16,7 @@ from machine_programs import (
     small,
 )
 from tilewright import lang
+from tilewright.ir import Program
 from tilewright.mapping.system import Heuristics, cover, execute, load_machine, schedule, time_streams
 from tilewright.mapping.system.stream import Repeat, walk
 from unit.mapping.kernels import separable
@@ -109,6 +110,29 @@ def test_sums_of_products_are_distributed_and_factored(name):
     steps, selection = cover(program, machine, Heuristics())
     assert steps.trace.steps and not selection.uncovered
     check(program, schedule(program, machine), machine)
+
+
+def test_normalisation_after_a_convolution_is_computed_with_it():
+    """Scaled, shifted and cut off tile by tile, and stage by stage through the home memory."""
+    machine, (h, w, n) = load_machine("davinci"), (4, 20, 16)
+    x, f = lang.placeholder((h, w, n), "f16", name="X"), lang.placeholder((n, n), "f16", name="W")
+    scale, shift = (lang.placeholder((n,), name=name) for name in ("scale", "shift"))
+    k, zero = lang.reduce_axis(n, "k"), lang.const(0, "f32")
+
+    def conv(i, j, o):
+        return lang.sum(lang.cast(x[i, j, k], "f32") * lang.cast(f[k, o], "f32"), axis=k)
+
+    c = lang.compute((h, w, n), conv, name="C")
+    y = lang.compute((h, w, n), lambda i, j, o: c[i, j, o] * scale[o] + shift[o], name="Y")
+    z = lang.compute((h, w, n), lambda i, j, o: lang.maximum(y[i, j, o], zero), name="Z")
+    whole = lang.program([x, f, scale, shift], [z])
+    together = check(whole, schedule(whole, machine), machine).cycles
+    apart = 0
+    for stage in whole.stages:
+        inputs = tuple(b for b in whole.buffers if b.name in stage.reads)
+        part = Program(stage.name, (), inputs, (whole.buffer(stage.writes[0]),), (), (stage,))
+        apart += check(part, schedule(part, machine), machine).cycles
+    assert together * 1.5 < apart
 
 
 def test_moves_take_elements_that_lie_apart():
