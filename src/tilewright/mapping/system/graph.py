@@ -235,7 +235,7 @@ def _check(g: SystemGraph) -> None:
 
 
 def _check_moves(g: SystemGraph, where: str) -> None:
-    """Each move must bring something that is there to where something can be done with it."""
+    """Refuse moves in a circle that bring nothing to where something is done with it."""
     held, wanted = {g.home}, {g.home}
     for u in g.units.values():
         for name, places in u.places.items():
@@ -243,21 +243,25 @@ def _check_moves(g: SystemGraph, where: str) -> None:
                 mode = g.instructions[name].mode(operand)
                 held |= set(memories) if "w" in mode else set()
                 wanted |= set(memories) if "r" in mode else set()
-    for _ in g.movers:
-        held |= {v.target for v in g.movers.values() if v.source in held}
-        wanted |= {v.source for v in g.movers.values() if v.target in wanted}
+
+    def after(memories: set[str]) -> set[str]:
+        found = memories
+        for _ in g.memories:
+            found = found | {v.target for v in g.movers.values() if v.source in found}
+        return found
+
+    held = after(held)
     for v in g.movers.values():
-        if v.source not in held:
-            raise TargetError(
-                f"{where}: move {quoted(v.name)} has no effect: nothing gets into {quoted(v.source)}",
-                hint=f"add a move that leads there from {quoted(g.home)}, or take this one away",
-            )
-        if v.target not in wanted:
-            raise TargetError(
-                f"{where}: move {quoted(v.name)} has no effect: no unit reads what is in {quoted(v.target)},"
-                f" and it does not get on to {quoted(g.home)}",
-                hint="add a move from there, or take this one away",
-            )
+        circle = after({v.target})
+        if v.source not in circle or (v.source in held and circle & wanted):
+            continue
+        why = f"nothing gets into {quoted(v.source)}"
+        if v.source in held:
+            why = f"no unit reads what is in {quoted(v.target)}, and it does not get to {quoted(g.home)}"
+        raise TargetError(
+            f"{where}: move {quoted(v.name)} goes in a circle without effect: {why}",
+            hint=f"add a move that leads in from {quoted(g.home)} and one that leads out, or take it away",
+        )
 
 
 def _check_mover(g: SystemGraph, v: Mover, at: str) -> None:
