@@ -22,7 +22,7 @@ from tilewright.mapping.system.approach import Approach
 from tilewright.mapping.system.bound import BoundOperand, BoundProgram, BoundStage
 from tilewright.mapping.system.graph import SystemGraph, SystemInstruction
 from tilewright.mapping.system.joined import renamed
-from tilewright.mapping.system.seats import seated
+from tilewright.mapping.system.seats import seated, within_reach
 from tilewright.schedule import Schedule
 from tilewright.support import ProgramError, TargetError, quoted
 from tilewright.target import Placement
@@ -176,9 +176,10 @@ class _Binder:
             self.missing.setdefault(use.source, (use.instruction, missing))
             return None
         result, *operands = found.result, *found.operands
+        lacking = not within_reach(found, self.machine)  # it works where the stage before leaves it there
         other = sum(self.made.get(o.tensor, o.dims) != o.dims for o in operands)
         turned = sum(list(o.dims) != sorted(o.dims) for o in (result, *operands))
-        return other, found.calls if self.rule == "fewest" else self.cycles(found), turned
+        return lacking + other, found.calls if self.rule == "fewest" else self.cycles(found), turned
 
     def cycles(self, bound: BoundStage) -> float:
         """Cycles of the units with the largest tiles, and of bringing each operand once."""

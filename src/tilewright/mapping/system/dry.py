@@ -296,13 +296,17 @@ class DryRun:
         """Bring what a call needs, record it, and note what it wrote."""
         self.tick += 1
         seats = self.seats.of(op.stage)
+        name, result = op.result
+        if (
+            op.starts and result in self.where
+        ):  # later iterations go on with the sum where their loop holds it
+            seats = tuple(s for s in seats if s.memories[name] in self.where[result]) or seats
         units = list(dict.fromkeys(s.unit.name for s in seats))
         last = self.chains.get(op.result[1])
         options = [UnitOption(u, (self.load.get(u, 0) + (u != last), n)) for n, u in enumerate(units)]
         unit = options[self.approach.choose("device", options, self)].unit
         self.chains[op.result[1]] = unit
         self.load[unit] = self.load.get(unit, 0) + 1
-        name, result = op.result
         starting = op.starting
         operands = [*op.operands, op.result]
         ways = [
@@ -310,12 +314,6 @@ class DryRun:
             for s in seats
             if s.unit.name == unit
         ]
-        if op.starts:  # later iterations go on with the sum where their loop holds it
-            ways = [w for w in ways if w.memories[name] in self.where.get(result, {w.memories[name]: None})]
-            if not ways:
-                raise ResourceError(
-                    f"a sum of {result.tensor} is not where unit {quoted(unit)} goes on with it"
-                )
         chosen = ways[self.approach.choose("operands", ways, self)].memories
         self.held = {(t, chosen[n]) for n, t in operands}
         refs: list[tuple[str, Ref]] = []
@@ -426,12 +424,6 @@ class DryRun:
     def place(self, tile: Tile, memory: str) -> None:
         """Give a tile room in a memory, making some where there is none."""
         room = self.rooms[memory]
-        if tile.bytes > room.size:
-            raise ResourceError(
-                f"a tile of {tile.tensor} of {tile.bytes} bytes does not fit memory {quoted(memory)} of"
-                f" {room.size} bytes",
-                hint="the machine's instructions are too large for its memories",
-            )
         at = room.take(tile.bytes, behind=True)
         while at is None:
             options = [

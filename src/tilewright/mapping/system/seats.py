@@ -110,12 +110,15 @@ class Seats:
             return self._missing(memories[result], home, result, tiles[result])
         return Seat(unit, memories, offsets, loads, back[0], ends)
 
+    def reached(self, stage: BoundStage) -> tuple[Seat, ...]:
+        """The seats that all operands reach from the home memory."""
+        return tuple(s for s in self.of(stage) if all(o.name in s.loads for o in stage.operands))
+
     def plain(self, stage: BoundStage) -> Seat:
         """The first seat that all operands reach from the home memory; TargetError where there is none."""
-        found = self.of(stage)
-        for seat in found:
-            if all(o.name in seat.loads for o in stage.operands):
-                return seat
+        reached, found = self.reached(stage), self.of(stage)
+        if reached:
+            return reached[0]
         o = next(o for o in stage.operands if o.name not in found[0].loads)
         tile = largest_tiles(stage, self.machine)[o.name]
         raise TargetError(
@@ -168,8 +171,9 @@ class Seating:
         return any(all(map(s.of, stages)) for s in self.single.values())
 
     def alone(self, stages: Sequence[BoundStage]) -> Mapping[str, Seats]:
-        """The first stream that can do the stages, with all memories for itself."""
-        return next({n: s} for n, s in self.single.items() if all(map(s.of, stages)))
+        """A stream that can do the stages, with all memories for itself: the first that all tiles reach."""
+        able = [(n, s) for n, s in self.single.items() if all(map(s.of, stages))]
+        return dict([next((x for x in able if all(map(x[1].reached, stages))), able[0])])
 
     def together(self, stages: Sequence[BoundStage]) -> Mapping[str, Seats]:
         """The streams that can do the stages side by side: at least one."""
@@ -244,6 +248,11 @@ def divided(machine: SystemGraph, streams: Sequence[str]) -> Mapping[str, Mappin
         for s in streams:
             out[s][m] = (sharing.index(s) * size, size) if s in sharing else (0, 0)
     return out
+
+
+def within_reach(stage: BoundStage, machine: SystemGraph) -> bool:
+    """Whether a stream brings all operands of a stage from the home memory."""
+    return any(Seats(machine, s, whole(machine)).reached(stage) for s in machine.streams)
 
 
 def seated(stage: BoundStage, machine: SystemGraph) -> tuple[BoundStage, tuple[str, ...]]:
