@@ -188,6 +188,14 @@ def bytes_of_two() -> Program:
     return lang.program([a, b], [c])
 
 
+def terms_of_two() -> Program:
+    """A sum of two products."""
+    a, b = lang.placeholder((4, 8), name="A"), lang.placeholder((8, 6), name="B")
+    d, k = lang.placeholder((4, 8), name="D"), lang.reduce_axis(8, "k")
+    c = lang.compute((4, 6), lambda i, j: lang.sum((a[i, k] + d[i, k]) * b[k, j], k), name="C")
+    return lang.program([a, b, d], [c])
+
+
 #: A schedule tree that runs two stages of :func:`readers` together.
 TREE = """{ domain: "{ C[i] : 0 <= i < 8; D[D_i] : 0 <= D_i < 8 }", child: {
   schedule: "[{ C[i] -> [(i)]; D[D_i] -> [(D_i)] }]",
@@ -278,6 +286,7 @@ def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str,
         "factor_out": (Schedule(bytes_of_three()), ("C", (2,), "F"), {}),
         "shift_factor": (Schedule(bytes_of_two()), ("C", 0, "V"), {}),
         "fuse_iterators": (p, ("conv", "kh", "kw"), {}),
+        "split_terms": (Schedule(terms_of_two()), ("C", "T", True), {}),
     }
     return cases
 

@@ -1,9 +1,11 @@
 """What a machine cannot do, by the names of stages, nodes and tensors."""
 
+import re
+
 import numpy as np
 import pytest
 
-from machine_programs import RULES, gemm, machine_of, small
+from machine_programs import MATMUL, RULES, gemm, machine_of, small
 from tilewright import lang
 from tilewright.ir import F32, F64, Index, Param
 from tilewright.mapping import system
@@ -56,8 +58,53 @@ def test_a_program_larger_than_the_machine():
 
 
 def test_tiles_larger_than_a_memory():
-    with pytest.raises(ResourceError, match="stage 'C': not one tile of each operand fits the memories"):
-        schedule(gemm(8, 8, 8), machine_of(small(file=64)))
+    data = small(file=64)
+    for i in data["instructions"]:
+        i["semantics"] = [line.replace("param(1, 4)", "param(5, 8)") for line in i["semantics"]]
+    with pytest.raises(TargetError, match="memory 'a' of 64 bytes has no room for a tile of A of 100 bytes"):
+        schedule(gemm(5, 5, 5), machine_of(data))
+
+
+@pytest.mark.parametrize(
+    ("moves", "message"),
+    [
+        (
+            [("far", "near"), ("near", "far")],
+            "move 'far_near' goes in a circle without effect: nothing gets into 'far'",
+        ),
+        (
+            [("dram", "far"), ("far", "near"), ("near", "far")],
+            "move 'far_near' goes in a circle without effect: no unit reads what is in 'near'",
+        ),
+    ],
+)
+def test_moves_without_effect(moves, message):
+    data = small()
+    data["memories"] += [{"name": n, "bytes": 64} for n in ("far", "near")]
+    data["moves"] += [{**data["moves"][0], "name": f"{a}_{b}", "from": a, "to": b} for a, b in moves]
+    with pytest.raises(TargetError, match=message):
+        machine_of(data)
+
+
+def test_semantics_that_reach_beyond_an_operand():
+    data = small()
+    data["instructions"][0]["semantics"] = [x.replace("f32[m, k]", "f32[m, 2]") for x in MATMUL]
+    with pytest.raises(TargetError, match="'matmul': its semantics reach beyond A: index x of dimension 1"):
+        machine_of(data)
+
+
+def test_sizes_that_one_of_two_instructions_does_not_have():
+    data = small()
+    data["instructions"][0]["semantics"] = [x.replace("param(1, 4)", "param(4, 4)") for x in MATMUL]
+    machine = machine_of(data)
+    schedule(gemm(8, 8, 8), machine)
+    with pytest.raises(TargetError, match="would compute it, but 1 along i is no m of matmul"):
+        schedule(gemm(9, 9, 9), machine)
+    text = [re.sub(r"\bm\b", "rows", line) for line in data["instructions"][1]["semantics"]]
+    data["instructions"][1].update(semantics=text, latency="9")
+    data["instructions"][0]["semantics"] = MATMUL
+    with pytest.raises(TargetError, match="matmul, which starts its sum, calls its sizes otherwise"):
+        schedule(gemm(8, 8, 8), machine_of(data))
 
 
 def test_a_missing_path():
@@ -72,19 +119,45 @@ def test_a_move_that_would_have_to_transpose():
     b = lang.placeholder((8, 8), name="B")
     a, k = lang.placeholder((8, 8), name="A"), lang.reduce_axis(8, "k")
     c = lang.compute((8, 8), lambda i, j: lang.sum(a[k, i] * b[k, j], axis=k), name="C")
-    with pytest.raises(TargetError, match=r"no path of moves .* brings A from 'dram' to 'a'") as e:
+    with pytest.raises(TargetError, match=r"no path of moves .* A from 'dram' to 'a'") as e:
         schedule(lang.program([a, b], [c]), machine_of(data))
-    assert "change the order of dimensions" in str(e.value)
+    assert "changes the order of dimensions" in str(e.value)
 
 
-def test_a_stream_without_the_unit():
+def test_no_unit_with_both_instructions_of_a_sum():
     data = small()
     data["units"][1]["stream"] = "t"
     del data["units"][1]["places"]["matmul_add"]
     for m in data["moves"]:
         m["streams"] = ["s", "t"]
-    with pytest.raises(TargetError, match="stage 'C': no unit of stream 't' executes 'matmul_add'"):
+    del data["units"][0]["places"]["matmul"]
+    with pytest.raises(TargetError, match="unit 'u0': it does not execute matmul in the same memories"):
         schedule(gemm(16, 16, 16), machine_of(data))
+
+
+def test_a_result_that_does_not_get_to_its_reader():
+    """An accumulator that nothing loads, and a unit of another stream that reads it."""
+    data = small()
+    body = ["X = input(f32[m, n])", "Z = output(f32[m, n])", 'with stage("Z"):', *MATMUL[8:10]]
+    semantics = ['program("relu")', *MATMUL[1:3], *body, "    Z[i, j] = max(X[i, j], f32(0.0))"]
+    data["instructions"].append({"name": "relu", "semantics": semantics, "cycles": "m"})
+    data["memories"][3]["uses"] = 2
+    data["units"].append({"name": "v", "stream": "t", "places": {"relu": {"X": ["c"], "Z": ["c"]}}})
+    data["moves"] = [m for m in data["moves"] if m["name"] != "load_c"]
+    a, b = lang.placeholder((8, 8), name="A"), lang.placeholder((8, 8), name="B")
+    k, zero = lang.reduce_axis(8, "k"), lang.const(0, "f32")
+    c = lang.compute((8, 8), lambda i, j: lang.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = lang.compute((8, 8), lambda i, j: lang.maximum(c[i, j], zero), name="D")
+    for stream in ("t", "s"):
+        data["units"][2]["stream"] = stream
+        for m in data["moves"]:
+            m["streams"] = ["s", "t"] if stream == "t" else ["s"]
+        machine = machine_of(data)
+        if stream == "s":
+            schedule(lang.program([a, b], [d]), machine)
+            continue
+        with pytest.raises(TargetError, match="what makes 'C' cannot leave it there"):
+            schedule(lang.program([a, b], [d]), machine)
 
 
 # ---- recurrences ----
@@ -115,19 +188,20 @@ def test_recurrences(recurrence, message):
         system.schedule_recurrence(recurrence, load_machine("clusters"))
 
 
-def test_steps_that_do_not_fit():
-    h, w = lang.placeholder((4, 4), name="h"), lang.placeholder((4, 4), name="w")
-    k = lang.reduce_axis(4, "k")
+def test_a_step_that_no_stream_does_alone():
+    data = small()
+    body = ["X = input(f32[m, n])", "Z = output(f32[m, n])", 'with stage("Z"):', *MATMUL[8:10]]
+    semantics = ['program("relu")', *MATMUL[1:3], *body, "    Z[i, j] = max(X[i, j], f32(0.0))"]
+    data["instructions"].append({"name": "relu", "semantics": semantics, "cycles": "m"})
+    data["memories"][3]["uses"] = 2
+    data["units"].append({"name": "v", "stream": "t", "places": {"relu": {"X": ["c"], "Z": ["c"]}}})
+    for m in data["moves"]:
+        m["streams"] = ["s", "t"]
+    h, w, k = lang.placeholder((4, 4), name="h"), lang.placeholder((4, 4), name="w"), lang.reduce_axis(4, "k")
     p = lang.compute((4, 4), lambda i, j: lang.sum(h[i, k] * w[k, j], axis=k), name="p")
-    recurrence = system.Recurrence(lang.program([h, w], [p]), 3, {"p": "h"})
-    with pytest.raises(ResourceError, match="a tile of h of 64 bytes does not fit memory 'a' of 32 bytes"):
-        system.schedule_recurrence(recurrence, machine_of(small(file=32)))
-    data = small(file=128)
-    data["memories"][3]["uses"] = 3
-    for unit in data["units"]:
-        for places in unit["places"].values():
-            places.update(A=["c"], B=["c"], C=["c"])
-    with pytest.raises(ResourceError, match="memory 'c' of 128 bytes cannot hold all that has to be there"):
+    q = lang.compute((4, 4), lambda i, j: lang.maximum(p[i, j], lang.const(0, "f32")), name="q")
+    recurrence = system.Recurrence(lang.program([h, w], [q]), 3, {"q": "h"})
+    with pytest.raises(TargetError, match="no stream can do all of a step by itself, which takes matmul_add"):
         system.schedule_recurrence(recurrence, machine_of(data))
 
 

@@ -297,6 +297,14 @@ def shift_factor(draw, s):
     return (*chosen, fresh_name("V", taken)), {}
 
 
+def split_terms(draw, s):
+    if s.program is None:
+        return None
+    chosen = pick(draw, [x.name for x in s.program.stages if x.is_reduction], "stage")
+    taken = {b.name for b in (*s.program.inputs, *s.program.temps, *s.program.outputs)}
+    return None if chosen is None else ((chosen, fresh_name("V", taken), draw(st.booleans())), {})
+
+
 def fuse_iterators(draw, s):
     if s.program is None:
         return None

@@ -311,7 +311,7 @@ def operation_names(e: Expr) -> tuple[str, ...]:
         case Unary(op=op):
             return (f"{op}:=",)
         case Cast():
-            return (f"{e.dtype}:=",)
+            return (f"{e.dtype}:=" if e.mode == "wrap" else f"{e.dtype} {e.mode}:=",)
         case Call(fn=fn, args=(_,)):
             return (f"{fn}:=",)
         case Call(fn=fn, args=(_, *more)):

@@ -33,6 +33,7 @@ from tilewright.ir import (
     fresh_name,
     loads,
     store,
+    substitute_expr,
     var,
     with_children,
 )
@@ -195,11 +196,15 @@ class _Root:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """An expression in which some parts are read from tensors, and what is left of an instruction."""
+    """An expression in which some parts are read from tensors, and what is left of an instruction.
+
+    ``consumed`` are stages whose values stand in it, in place of what they write.
+    """
 
     value: Expr
     parts: tuple[Expr, ...]
     left: Counter[str]
+    consumed: tuple[str, ...] = ()
 
 
 _Reading: TypeAlias = tuple[tuple[Stage, ...], tuple[tuple[_Root, Expr], ...], tuple[str, ...]]
@@ -219,10 +224,23 @@ class _Selector:
         self.done: dict[tuple[str, Expr], _Way | Uncovered] = {}
         self.below: dict[str, list[Stage]] = {s.name: [] for s in program.stages}
         """By stage, those whose results only it reads."""
+        self.elementwise = dict(self.elements())
         self.roots: list[Stage] = []
         for s in program.stages:
             reader = self.reader(s)
             (self.roots if reader is None else self.below[reader.name]).append(s)
+
+    def elements(self) -> Iterator[tuple[str, tuple[str, tuple[str, ...], Expr]]]:
+        """Buffers with stage, axes and value, where that is element-wise and read at one place."""
+        for s in self.program.stages:
+            reader, own = self.reader(s), _Root.of(s)
+            into = None if reader is None else _Root.of(reader)
+            if into is None or own is None or own.combine or not isinstance(s.body, Store):
+                continue
+            (w,) = s.body.writes
+            names = [str(i.as_var()) for i in w.indices]
+            if sorted(names) == sorted(it.name for it in s.iters) and _reads(into.value, w.buffer) == 1:
+                yield w.buffer, (s.name, tuple(names), own.value)
 
     def reader(self, stage: Stage) -> Stage | None:
         """The stage that alone reads what a stage writes, where that is no output."""
@@ -248,8 +266,10 @@ class _Selector:
         known = {b.name for b in self.program.buffers}
         written = {b for s in kept for b in s.writes} - known
         made = tuple(b for name, b in self.tensors.items() if name in written)
+        used = {b for s in kept for b in (*s.reads, *s.writes)}
+        temps = (*(b for b in self.program.temps if b.name in used), *made)
         return Selection(
-            replace(self.program, stages=kept, temps=(*self.program.temps, *made)),
+            replace(self.program, stages=kept, temps=temps),
             uses,
             tuple(uncovered),
             tuple(map(sum, zip(*(w.own for w in ordered), strict=True))),
@@ -352,14 +372,14 @@ class _Selector:
             mine = root.stage_of(cut.value)
             parts = tuple((root, e) for e in cut.parts)
             if len(budgets) == 1:
-                yield (mine,), parts, ()
+                yield (mine,), parts, cut.consumed
                 continue
-            for before in self.below.get(root.stage.name, ()):
+            for before in (b for n in (root.stage.name, *cut.consumed) for b in self.below.get(n, ())):
                 earlier = _Root.of(before)
                 if earlier is None or before.writes[0] not in {ld.buffer for ld in loads(cut.value)}:
                     continue
                 for stages, inner, consumed in self.readings(earlier, budgets[:-1]):
-                    yield (*stages, mine), (*parts, *inner), (before.name, *consumed)
+                    yield (*stages, mine), (*parts, *inner), (before.name, *consumed, *cut.consumed)
 
     def grow(
         self, root: _Root, e: Expr, budget: Counter[str], summed: set[str], *, cuttable: bool
@@ -367,6 +387,10 @@ class _Selector:
         """Ways to read an expression with at most these operations."""
         if isinstance(e, Const | Load | OfIndex):
             yield _Cut(e, (), budget)
+            name, value = self.inlined(root, e)
+            if value is not None:
+                for cut in self.grow(root, value, budget, summed, cuttable=False):
+                    yield replace(cut, consumed=(name, *cut.consumed))
             return
         if cuttable and not summed & e.vars:
             # a tensor over the axes of a sum would be larger than the operands
@@ -377,18 +401,25 @@ class _Selector:
                 if isinstance(cut.value, Load):
                     yield replace(cut, value=replace(e, a=cut.value))
         if names <= budget:
-            for values, parts, left in self.all_of(root, children(e), budget - names, summed):
-                yield _Cut(with_children(e, values), parts, left)
+            for values, parts, left, done in self.all_of(root, children(e), budget - names, summed):
+                yield _Cut(with_children(e, values), parts, left, done)
+
+    def inlined(self, root: _Root, e: Expr) -> tuple[str, Expr | None]:
+        """The stage that writes an element, and its value there, where that stands for the element."""
+        if not isinstance(e, Load) or root.stage is not root.source or e.buffer not in self.elementwise:
+            return "", None
+        stage, names, value = self.elementwise[e.buffer]
+        return stage, substitute_expr(value, dict(zip(names, e.indices, strict=True)))
 
     def all_of(
         self, root: _Root, es: Sequence[Expr], budget: Counter[str], summed: set[str]
-    ) -> Iterator[tuple[tuple[Expr, ...], tuple[Expr, ...], Counter[str]]]:
+    ) -> Iterator[tuple[tuple[Expr, ...], tuple[Expr, ...], Counter[str], tuple[str, ...]]]:
         if not es:
-            yield (), (), budget
+            yield (), (), budget, ()
             return
         for first in self.grow(root, es[0], budget, summed, cuttable=True):
-            for values, parts, left in self.all_of(root, es[1:], first.left, summed):
-                yield (first.value, *values), (*first.parts, *parts), left
+            for values, parts, left, done in self.all_of(root, es[1:], first.left, summed):
+                yield (first.value, *values), (*first.parts, *parts), left, (*first.consumed, *done)
 
     def uses(
         self, needle: Needle, stages: tuple[Stage, ...], root: _Root, failures: list[Failure]
@@ -437,6 +468,11 @@ def starts(first: Needle, continuing: Needle) -> bool:
     a, b = first.forms[0], continuing.forms[0]
     same = a.operations[a.initialised :] == b.operations[b.initialised :]
     return bool(a.initialised) and not b.initialised and same and first.axes == continuing.axes
+
+
+def _reads(e: Expr, buffer: str) -> int:
+    """How often an expression reads a buffer."""
+    return (isinstance(e, Load) and e.buffer == buffer) + sum(_reads(c, buffer) for c in children(e))
 
 
 def _operations(form: ThreeOperandForm) -> Counter[str]:

@@ -56,6 +56,14 @@ def _factored(program: Program, stage: Stage) -> Iterator[Step]:
     for n, ld in enumerate(stage.operands):
         if not red <= {v for i in ld.indices for v in i.vars}:
             yield Step("factor_out", (stage.name, (n,), fresh(program, f"{stage.name}_part")))
+    yield Step("factor_out", (stage.name, (), fresh(program, f"{stage.name}_part")))
+
+
+def _split(program: Program, stage: Stage) -> Iterator[Step]:
+    """The sum's products as stages that add to one result, and as tensors that are added up."""
+    if stage.is_reduction:
+        for apart in (False, True):
+            yield Step("split_terms", (stage.name, fresh(program, f"{stage.name}_term"), apart))
 
 
 def _shifted(program: Program, stage: Stage) -> Iterator[Step]:
@@ -103,6 +111,7 @@ def _joined(program: Program, stage: Stage) -> Iterator[Step]:
 
 TRANSFORMATIONS: Final = (
     Transformation("factor_out", "operation", re.escape("+="), re.escape("*="), _factored),
+    Transformation("split_terms", "operation", ".*", re.escape("+="), _split),
     Transformation("shift_factor", "type", "u8", "i8", _shifted),
     Transformation("fuse_iterators", "axis .*", "steps of 1", r".*: steps of \d+", _fused),
     Transformation("layout_fuse", "axis .*", "steps of 1", r".*: steps of \d+", _joined),

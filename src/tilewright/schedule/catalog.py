@@ -62,6 +62,7 @@ from tilewright.schedule.rewrite.shift_factor import shift_factor
 from tilewright.schedule.rewrite.skip_padding import skip_padding
 from tilewright.schedule.rewrite.split_phases import split_phases
 from tilewright.schedule.rewrite.split_scan import split_scan
+from tilewright.schedule.rewrite.split_terms import split_terms
 from tilewright.schedule.rewrite.store_as import store_as
 from tilewright.schedule.rewrite.strassen import STRASSEN, strassen
 from tilewright.schedule.rewrite.winograd import WINOGRAD, winograd
@@ -105,6 +106,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     gather_operand,
     factor_out,
     fuse_iterators,
+    split_terms,
     as_matrices,
     shift_factor,
     pad_operand,

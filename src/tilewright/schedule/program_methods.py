@@ -43,6 +43,10 @@ class ProgramMethods(Methods):
         """Two axes of a stage as one: see ``rewrite/fuse_iterators.py``."""
         return self.apply("fuse_iterators", stage, outer, inner)
 
+    def split_terms(self, stage: str, name: str, apart: bool) -> Self:
+        """A stage for each product of a sum: see ``rewrite/split_terms.py``."""
+        return self.apply("split_terms", stage, name, apart)
+
     def shift_factor(self, stage: str, operand: int, name: str) -> Self:
         """A factor of signed bytes as unsigned ones: see ``rewrite/shift_factor.py``."""
         return self.apply("shift_factor", stage, operand, name)

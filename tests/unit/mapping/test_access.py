@@ -155,4 +155,4 @@ def test_only_assignments_have_the_form():
         three_operand_form(Stage("S", iters, Seq((Store((x,)), Store((y,))))))
     bits = Cast(Load("x", (var("i"),), F32), I32, "bits")
     shown = three_operand_form(Stage("S", iters, store("y", (var("i"),), bits)))
-    assert shown.operations[0].op == "i32:="
+    assert shown.operations[0].op == "i32 bits:="

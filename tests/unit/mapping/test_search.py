@@ -125,4 +125,4 @@ def test_what_can_never_match_has_failures_alone():
 def test_without_transformations():
     outcome = search_mappings(separable(), matmul(**FREE_ROWS), transformations=())
     assert not outcome.found and outcome.programs == 1
-    assert len({t.name for t in TRANSFORMATIONS}) == 5
+    assert len({t.name for t in TRANSFORMATIONS}) == 6

@@ -41,9 +41,35 @@ def windows():
     )
 
 
+def over_k(value):
+    """A sum over k of what three matrices and a vector give."""
+    a, b, d = (lang.placeholder((4, 4), name=n) for n in "ABD")
+    v, k = lang.placeholder((4,), name="V"), lang.reduce_axis(4, "k")
+
+    def term(i, j):
+        return lang.sum(value(a[i, k], b[k, j], d[i, k], v[k]), axis=k)
+
+    return lang.program([a, b, d, v], [lang.compute((4, 4), term, name="C")])
+
+
+def scaled():
+    return over_k(lambda a, b, d, v: a * b * d * 3 * v)
+
+
+def sums():
+    return over_k(lambda a, b, d, v: (a + d) * (b + v) + d * v + v)
+
+
+def long_sums():
+    return over_k(lambda a, b, d, v: (a + b) * (a + d) * (b + d) * (a + v) * (b + v))
+
+
 MADE = {
     "factor": (FLOATS, lambda s: s.factor_out("C", (2,), "T")),
     "factor two": (FLOATS, lambda s: s.factor_out("C", (2,), "T").gather_operand("C", 1, ("j",), "V")),
+    "factor constants": (scaled(), lambda s: s.factor_out("C", (), "T")),
+    "split terms": (sums(), lambda s: s.split_terms("C", "T", False)),
+    "split terms apart": (sums(), lambda s: s.split_terms("C", "T", True)),
     "shift a": (BYTES, lambda s: s.shift_factor("C", 0, "U")),
     "shift b": (BYTES, lambda s: s.shift_factor("C", 1, "U")),
     "fuse results": (FLOATS, lambda s: s.fuse_iterators("C", "i", "j")),
@@ -112,6 +138,10 @@ REFUSALS = {
         lambda: Schedule(bounded("k")).shift_factor("C", 0, "U"),
         "the range of an axis of stage",
     ),
+    "one product": (lambda: Schedule(FLOATS).split_terms("C", "T", False), "sums 1 products: from 2 to 16"),
+    "too many products": (lambda: Schedule(long_sums()).split_terms("C", "T", True), "sums 32 products"),
+    "terms of no sum": (lambda: Schedule(maxima()).split_terms("C", "T", True), "is no sum from zero"),
+    "taken terms": (lambda: Schedule(sums()).split_terms("C", "V 1", True), "the name 'V 10' is taken or no"),
     "no axis": (lambda: Schedule(FLOATS).fuse_iterators("C", "i", "q"), "stage 'C' has no axis 'q'"),
     "two kinds": (lambda: Schedule(FLOATS).fuse_iterators("C", "i", "k"), "cannot be one axis"),
     "one axis": (lambda: Schedule(FLOATS).fuse_iterators("C", "i", "i"), "cannot be one axis"),

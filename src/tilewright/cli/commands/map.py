@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import click
 
-from tilewright.cli.options import common_options
+from tilewright.cli.mapped import Part, read_parts
+from tilewright.cli.options import common_options, parse_shapes
 from tilewright.cli.state import State
 from tilewright.cost import selected_cycles
-from tilewright.ir import Program, read_program
+from tilewright.ir import Program
 from tilewright.mapping import (
     Mapping,
     Need,
@@ -24,15 +24,11 @@ from tilewright.mapping import (
     select_instructions,
     system,
 )
-from tilewright.support import InputError, quoted_path
-from tilewright.target import CpuTarget, find_target
-
-MAX_FILE: Final = 4 << 20
-"""Bytes of the longest program that is read."""
+from tilewright.target import CpuTarget, TargetBase, find_target
 
 
 @click.command("map")
-@click.argument("program", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("program", metavar="PROGRAM")
 @click.option(
     "--target",
     default="cpu",
@@ -52,22 +48,25 @@ MAX_FILE: Final = 4 << 20
 @click.option(
     "--transform", is_flag=True, help="Rewrite the program where failures ask for it, and map it again."
 )
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZES", help="Settle open sizes of a model.")
 @common_options
 def map_(
     state: State,
-    program: Path,
+    program: str,
     target: str,
     instruction: str | None,
     rule: Literal["fewest", "cycles"],
     why: bool,
     bundle: bool,
     transform: bool,
+    shapes: tuple[str, ...],
 ) -> None:
-    """List the ways to run PROGRAM, a file with the text of a program, by instructions of a machine.
+    """List the ways to run PROGRAM by instructions of a machine.
 
-    Then the instructions that are selected: each operation is done once.
+    Then the instructions that are selected: each operation is done once. PROGRAM is a file with the text of a
+    program, FILE.py[:NAME], or a model (FILE.onnx, zoo:NAME), of whose parts the selections are shown.
     """
-    given = _read(program)
+    parts = read_parts(program, parse_shapes(shapes))
     machine = _machine(target)
     needles = [n for n in _needles(machine) if instruction in (None, n.name)]
     if not needles:
@@ -76,9 +75,36 @@ def map_(
             if instruction
             else f"target {target} has no instructions"
         )
+    made = []
+    for part in parts:
+        if part.name:
+            state.say(f"{part.name}" + (f", {part.count} times" if part.count > 1 else ""))
+        rows = _listed(state, part, needles, bundle, transform, why) if not part.name else []
+        steps, selection = _selected(part.program, machine, needles, rule, transform)
+        _show(state, steps, selection, why=why)
+        made.append(
+            {
+                "part": part.name,
+                "count": part.count,
+                "instructions": rows,
+                "steps": steps,
+                "selection": [_used(use) for use in selection.uses],
+                "cost": list(selection.cost),
+                "uncovered": [u.stage for u in selection.uncovered],
+            }
+        )
+    if state.json:
+        head = {"command": "map", "program": program, "target": target}
+        state.print_json({**head, "parts": made} if parts[0].name else {**head, **made[0]})
+
+
+def _listed(
+    state: State, part: Part, needles: Sequence[Needle], bundle: bool, transform: bool, why: bool
+) -> list[dict[str, Any]]:
+    """Show and return the ways of a program to be instructions."""
     rows: list[dict[str, Any]] = []
     for needle in needles:
-        outcome = _mapped(given, needle, bundle=bundle, transform=transform)
+        outcome = _mapped(part.program, needle, bundle=bundle, transform=transform)
         shown = [(each.steps, m) for each in outcome.found for m in each.mappings]
         state.say(f"{needle.name}: {len(shown)} mappings")
         for steps, mapping in shown:
@@ -96,70 +122,51 @@ def map_(
                 "failures": [asdict(f) for f in outcome.failures] if why else [],
             }
         )
-    selection = _selected(given, machine, needles, rule)
-    _show(state, selection, why=why)
-    if state.json:
-        state.print_json(
-            {
-                "command": "map",
-                "program": str(program),
-                "target": target,
-                "instructions": rows,
-                "selection": [_used(use) for use in selection.uses],
-                "cost": list(selection.cost),
-                "uncovered": [u.stage for u in selection.uncovered],
-            }
-        )
+    return rows
 
 
-def _read(path: Path) -> Program:
-    if path.stat().st_size > MAX_FILE:
-        raise InputError(
-            f"{quoted_path(path)} has more than {MAX_FILE} bytes", hint="is it a program's text?"
-        )
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{quoted_path(path)} is no text", hint="give the text of a program") from None
-    return read_program(text)
-
-
-def _machine(target: str) -> system.SystemGraph | CpuTarget | None:
+def _machine(target: str) -> system.SystemGraph | TargetBase:
     """A machine of a file, or a target with instructions."""
     if target.endswith(".json") or target in system.shipped_machines():
         return system.load_machine(target)
-    found = find_target(target)
-    return found if isinstance(found, CpuTarget) else None
+    return find_target(target)
 
 
-def _needles(machine: system.SystemGraph | CpuTarget | None) -> Sequence[Needle]:
+def _needles(machine: system.SystemGraph | TargetBase) -> Sequence[Needle]:
     """What the mapper looks for: a target's rows, or the instructions of a machine."""
     if isinstance(machine, system.SystemGraph):
         return system.needles_of(machine)
-    return [] if machine is None else [Needle.of(row) for row in machine.operations.values()]
+    return [Needle.of(row) for row in machine.operations.values()]
 
 
 def _selected(
     program: Program,
-    machine: system.SystemGraph | CpuTarget | None,
+    machine: system.SystemGraph | TargetBase,
     needles: Sequence[Needle],
     rule: Literal["fewest", "cycles"],
-) -> Selection:
-    """What does the program: of a CPU's instructions those that are faster than multiply-adds."""
+    transform: bool,
+) -> tuple[list[str], Selection]:
+    """Rewrites, and what does the program then: of a CPU's instructions those faster than multiply-adds."""
     if isinstance(machine, system.SystemGraph):
-        return system.select(program, machine, system.Heuristics(), rule)
-    assert machine is not None
-    cpu, tensors = machine, {b.name: b for b in program.buffers}
-    products = [n for n in needles if cpu.operations[n.name].is_contraction]
+        if not transform:
+            return [], system.select(program, machine, system.Heuristics(), rule)
+        made, selection = system.cover(program, machine, system.Heuristics(), rule)
+        return [str(step) for step in made.trace.steps], selection
+    tensors = {b.name: b for b in program.buffers}
+    products = [n for n in needles if machine.operations[n.name].is_contraction]
 
     def price(use: Use) -> tuple[float] | None:
-        found = selected_cycles(use, tensors, cpu)
+        if not isinstance(machine, CpuTarget):
+            return (float(use.executions),)
+        found = selected_cycles(use, tensors, machine)
         return found if found is None or rule == "cycles" else (float(use.executions),)
 
-    return select_instructions(program, products, price)
+    return [], select_instructions(program, products, price)
 
 
-def _show(state: State, selection: Selection, *, why: bool) -> None:
+def _show(state: State, steps: Sequence[str], selection: Selection, *, why: bool) -> None:
+    for step in steps:
+        state.say(f"after {step}")
     cost = ", ".join(f"{c:g}" for c in selection.cost)
     state.say(f"selection: {len(selection.uses)} instructions" + (f", cost {cost}" if cost else ""))
     for use in selection.uses:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 import click
 import numpy as np
 
 from tilewright import lang
-from tilewright.cli.options import common_options
+from tilewright.cli.mapped import Part, read_parts, read_text
+from tilewright.cli.models import ZOO
+from tilewright.cli.options import common_options, parse_shapes
+from tilewright.cli.programs import names_program
 from tilewright.cli.state import FAILED, State
-from tilewright.ir import Program, evaluate_index, read_program
+from tilewright.ir import Program, evaluate_index
 from tilewright.mapping import system
-from tilewright.support import InputError, counted, quoted_path
-
-_MAX_TEXT: Final = 64 << 20
-"""Bytes of the longest file that is read."""
+from tilewright.support import InputError, ProgramError, ResourceError, TargetError, counted
 
 
 @click.command()
@@ -40,6 +40,7 @@ _MAX_TEXT: Final = 64 << 20
 @click.option(
     "--check", is_flag=True, help="Execute the streams on random integers, and compare the results."
 )
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZES", help="Settle open sizes of a model.")
 @common_options
 @click.pass_context
 def simulate(
@@ -51,48 +52,107 @@ def simulate(
     emit: bool,
     spans: int,
     check: bool,
+    shapes: tuple[str, ...],
 ) -> None:
     """Schedule a program for a machine of files, and time it in its simulator.
 
-    PROGRAM is a file with the text of a program (as print(program) writes it), or with instruction streams.
+    PROGRAM is a file with the text of a program (as print_program writes it) or with instruction streams,
+    FILE.py[:NAME], or a model (FILE.onnx, zoo:NAME): its parts one after another, those that the machine
+    cannot do left to the host.
     """
     graph = system.load_machine(machine)
-    text = _read(program)
-    source: Program | None = None
+    model = program.startswith(ZOO) or program.endswith(".onnx")
+    text = "" if model or names_program(program) else read_text(program)
     if text.lstrip().startswith("machine("):
-        streams = system.parse_streams(text)
+        if check:
+            raise InputError("only programs can be checked: streams do not say what they should compute")
+        parts = [_Timed("", 1, None, system.parse_streams(text), "")]
     else:
-        source = read_program(text)
-        streams = system.schedule(source, graph)
+        parts = [_scheduled(p, graph, model=model) for p in read_parts(program, parse_shapes(shapes))]
+    results: list[dict[str, Any]] = []
+    for part in parts:
+        if part.streams is None:
+            state.say(f"{part.name}: on the host: {part.why}")
+            results.append({"part": part.name, "count": part.count, "host": part.why})
+            continue
+        results.append(_show(state, part, part.streams, graph, _sizes(sizes), emit, spans))
+        if check and part.program is not None:
+            results[-1]["equal"] = _equal(part.program, part.streams, graph)
+            state.say("results equal" if results[-1]["equal"] else "results differ")
+    if model:
+        _total(state, results)
+    if state.json:
+        head = {"command": "simulate", "machine": graph.name}
+        total = {"parts": results, "cycles": sum(r.get("cycles", 0) * r["count"] for r in results)}
+        state.print_json({**head, **(total if model else results[0])})
+    if not all(r.get("equal", True) for r in results):
+        context.exit(FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """What runs on a machine; without streams, ``why`` not."""
+
+    name: str
+    count: int
+    program: Program | None
+    streams: system.StreamProgram | None
+    why: str
+
+
+def _scheduled(part: Part, graph: system.SystemGraph, *, model: bool) -> _Timed:
+    """A part on the machine; of a model, on the host where the machine cannot do it."""
+    try:
+        return _Timed(part.name, part.count, part.program, system.schedule(part.program, graph), "")
+    except (ProgramError, ResourceError, TargetError) as error:
+        if not model:
+            raise
+        return _Timed(part.name, part.count, part.program, None, error.what)
+
+
+def _show(
+    state: State,
+    part: _Timed,
+    streams: system.StreamProgram,
+    graph: system.SystemGraph,
+    sizes: dict[str, int],
+    emit: bool,
+    spans: int,
+) -> dict[str, Any]:
     if emit:
         state.say(system.print_streams(streams))
-    timing = system.time_streams(streams, graph, _sizes(sizes), spans=spans)
+    timing = system.time_streams(streams, graph, sizes, spans=spans)
     used = {n: timing.use(n) for n in (*graph.units, *graph.movers) if timing.busy.get(n)}
-    result: dict[str, Any] = {
-        "command": "simulate",
-        "machine": graph.name,
+    name, count = part.name, part.count
+    times = f", {count} times" if count > 1 else ""
+    state.say(
+        (f"{name}{times}: " if name else "")
+        + f"{timing.cycles} cycles on {graph.name}; streams of {counted(streams.size, 'item')}"
+    )
+    for node, share in used.items():
+        moved = timing.bytes.get(node)
+        rate = f"  {moved / timing.cycles:8.1f} bytes a cycle" if moved else ""
+        state.say(f"  {node:<20} {share:6.1%}{rate}")
+    if spans:
+        state.say(system.timeline(timing))
+    return {
+        "part": name,
+        "count": count,
         "cycles": timing.cycles,
         "items": streams.size,
         "use": used,
         "bytes": dict(timing.bytes),
     }
-    state.say(f"{timing.cycles} cycles on {graph.name}; streams of {counted(streams.size, 'item')}")
-    for name, part in used.items():
-        moved = timing.bytes.get(name)
-        state.say(
-            f"  {name:<20} {part:6.1%}" + (f"  {moved / timing.cycles:8.1f} bytes a cycle" if moved else "")
-        )
-    if spans:
-        state.say(system.timeline(timing))
-    if check:
-        if source is None:
-            raise InputError("only programs can be checked: streams do not say what they should compute")
-        result["equal"] = _equal(source, streams, graph)
-        state.say("results equal" if result["equal"] else "results differ")
-        if not result["equal"]:
-            context.exit(FAILED)
-    if state.json:
-        state.print_json(result)
+
+
+def _total(state: State, results: list[dict[str, Any]]) -> None:
+    there = [r for r in results if "cycles" in r]
+    cycles = sum(r["cycles"] * r["count"] for r in there)
+    moved = sum(sum(r["bytes"].values()) * r["count"] for r in there)
+    state.say(
+        f"{cycles} cycles and {moved} bytes moved in all; {sum(r['count'] for r in there)} of"
+        f" {sum(r['count'] for r in results)} parts on the machine"
+    )
 
 
 def _equal(program: Program, streams: system.StreamProgram, graph: system.SystemGraph) -> bool:
@@ -116,18 +176,3 @@ def _sizes(given: tuple[str, ...]) -> dict[str, int]:
             raise click.BadParameter(f"{each!r} is not NAME=N", param_hint="--size")
         out[name] = int(value)
     return out
-
-
-def _read(name: str) -> str:
-    path = Path(name)
-    try:
-        with path.open("rb") as opened:
-            data = opened.read(_MAX_TEXT + 1)
-    except OSError as error:
-        raise InputError(f"{quoted_path(path)} cannot be read: {error.strerror}") from None
-    if len(data) > _MAX_TEXT:
-        raise InputError(f"{quoted_path(path)} has more than {_MAX_TEXT} bytes")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{quoted_path(path)} is not UTF-8") from None

@@ -11,7 +11,15 @@ from tilewright.cli.state import State
 from tilewright.cost import Fit
 from tilewright.driver import measure_quantities
 from tilewright.ir import F32
-from tilewright.support import InputError, InstallationError, TargetError, format_bytes, read_settings
+from tilewright.mapping import system
+from tilewright.support import (
+    InputError,
+    InstallationError,
+    TargetError,
+    counted,
+    format_bytes,
+    read_settings,
+)
 from tilewright.target import (
     CpuTarget,
     GpuTarget,
@@ -64,9 +72,20 @@ def targets(state: State, fit: str | None, calibrate: bool, forget: bool, second
             found[name] = find_target(name)
         except (InstallationError, TargetError) as error:
             missing[name] = error.what
+    machines = [system.load_machine(name) for name in system.shipped_machines()]
     if state.json:
         rows = [_row(n, t) for n, t in found.items()]
-        state.print_json({"command": "targets", "targets": rows, "missing": missing})
+        managed = [
+            {
+                "name": g.name,
+                "streams": list(g.streams),
+                "units": list(g.units),
+                "instructions": list(g.instructions),
+                "memory": [{"name": m.name, "bytes": m.bytes} for m in g.memories.values()],
+            }
+            for g in machines
+        ]
+        state.print_json({"command": "targets", "targets": rows, "machines": managed, "missing": missing})
         return
     for name, target in found.items():
         levels = ", ".join(
@@ -75,6 +94,10 @@ def targets(state: State, fit: str | None, calibrate: bool, forget: bool, second
         )
         state.say(f"{name:<16} {_described(target)}")
         state.say(f"{'':<16} {levels}")
+    for g in machines:
+        parts = (counted(len(g.streams), "stream"), counted(len(g.units), "unit"))
+        state.say(f"{g.name:<16} managed machine (map, simulate): {', '.join(parts)}")
+        state.say(f"{'':<16} {', '.join(g.instructions)}")
     for name, why in missing.items():
         state.say(f"{name:<16} not here: {why}")
 

@@ -1,7 +1,7 @@
 """Managed machines from files: system graphs, a static scheduler, instruction streams, their simulator."""
 
 from tilewright.mapping.system.approach import Approach, Heuristics
-from tilewright.mapping.system.bind import needles_of, select
+from tilewright.mapping.system.bind import cover, needles_of, select
 from tilewright.mapping.system.execute import execute
 from tilewright.mapping.system.graph import (
     Channel,
@@ -32,6 +32,7 @@ __all__ = [
     "SystemInstruction",
     "Timing",
     "Unit",
+    "cover",
     "execute",
     "load_machine",
     "needles_of",

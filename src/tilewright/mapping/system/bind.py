@@ -6,13 +6,12 @@ memories bring the dimensions of a tile into any order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Sequence
 from math import prod
 from typing import Final, Literal
 
-from tilewright.ir import Buffer, Index, Param, Program, Stage, Store, stmt_loads, substitute_index
+from tilewright.ir import Index, Param, Program, Stage, Store, substitute_index
 from tilewright.mapping.access import three_operand_form
 from tilewright.mapping.mapper import find_mappings
 from tilewright.mapping.mapping import Failure, LayoutNeed
@@ -20,59 +19,18 @@ from tilewright.mapping.needle import Needle
 from tilewright.mapping.search import Candidate, transformed
 from tilewright.mapping.select import Cost, Option, Selection, Uncovered, Use, select_instructions
 from tilewright.mapping.system.approach import Approach
+from tilewright.mapping.system.bound import BoundOperand, BoundProgram, BoundStage
 from tilewright.mapping.system.graph import SystemGraph, SystemInstruction
-from tilewright.support import ProgramError, quoted
+from tilewright.mapping.system.joined import renamed
+from tilewright.mapping.system.seats import seated, within_reach
+from tilewright.schedule import Schedule
+from tilewright.support import ProgramError, TargetError, quoted
 from tilewright.target import Placement
 
 MAX_PROGRAMS: Final = 32
 """Programs that are looked at where stages of the one given are no instructions."""
 SHOWN: Final = 3
 """Reasons in an error why an instruction does not fit."""
-
-
-@dataclass(frozen=True, slots=True)
-class BoundOperand:
-    """An operand: the tensor it is a tile of, the access's indices over the stage's axes, and, for each
-    dimension of the tile, the tensor's dimension (-1: one of extent 1 that the tensor lacks).
-    """
-
-    name: str
-    tensor: str
-    indices: tuple[Index, ...]
-    dims: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BoundStage:
-    """A stage, or a part of one, done by calls of one instruction.
-
-    ``axes`` gives for each axis of the instruction the stage's axis (``None``: one of extent 1) and how far
-    one call goes along it. ``initial`` is the instruction that starts a sum which ``instruction`` continues.
-    """
-
-    stage: str
-    instruction: str
-    initial: str | None
-    extents: Mapping[str, int]
-    reduces: tuple[str, ...]
-    axes: Mapping[str, tuple[str | None, int]]
-    sizes: Mapping[str, str]
-    operands: tuple[BoundOperand, ...]
-    result: BoundOperand
-
-    def reach(self, axis: str) -> int:
-        """How far one call goes along an axis of the stage: 1 where the instruction does not have it."""
-        return next((n for a, n in self.axes.values() if a == axis), 1)
-
-
-@dataclass(frozen=True, slots=True)
-class BoundProgram:
-    """All stages of a program as instructions, in order, and the tensors, temporary ones included."""
-
-    stages: tuple[BoundStage, ...]
-    tensors: Mapping[str, Buffer]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
 
 
 def needles_of(machine: SystemGraph) -> tuple[Needle, ...]:
@@ -83,9 +41,9 @@ def needles_of(machine: SystemGraph) -> tuple[Needle, ...]:
     apart = any(m.strides and m.source == machine.home for m in machine.movers.values())
 
     def needle(i: SystemInstruction) -> Needle:
-        axes = tuple(dict.fromkeys(it.name for s in i.semantics.stages for it in s.iters))
+        axes = tuple(dict.fromkeys(it.name for s in i.joined.stages for it in s.iters))
         places = {b.name: Placement(strided=axes) for b in i.semantics.inputs} if apart else {}
-        return Needle.of_program(i.name, i.semantics, places)
+        return Needle.of_program(i.name, i.joined, places)
 
     return tuple(map(needle, machine.instructions.values()))
 
@@ -97,11 +55,15 @@ def bind(program: Program, machine: SystemGraph, approach: Approach) -> BoundPro
     """
     for stage in program.stages:
         _check(stage)
-    selection = _covering(program, machine, approach)
+    binder = _Binder(machine, approach, "fewest")
+    _, selection = _covering(program, binder)
+    if selection.uncovered:
+        raise _refused(selection.uncovered[0], binder)
     uses = selection.uses
+    inputs = frozenset(b.name for b in program.inputs)
     between = {b for use in uses for s in use.stages[:-1] for b in s.writes}
     return BoundProgram(
-        tuple(_bound(use, machine) for use in uses),
+        tuple(seated(_bound(use, machine, inputs), machine)[0] for use in uses),
         {b.name: b for b in selection.program.buffers if b.name not in between},
         tuple(b.name for b in program.inputs),
         tuple(b.name for b in program.outputs),
@@ -115,37 +77,46 @@ def select(
 
     By the ``fewest`` executions, or by ``cycles``: of units, and of the operands' way from the home memory.
     """
-    binder = _Binder(machine, approach, rule)
-    return select_instructions(program, needles_of(machine), binder.price, binder.choose)
+    return _selected(program, _Binder(machine, approach, rule))
 
 
-def _covering(program: Program, machine: SystemGraph, approach: Approach) -> Selection:
-    """The instructions of a program; where there are not enough, of one that transformations make of it."""
-    needles = needles_of(machine)
+def cover(
+    program: Program, machine: SystemGraph, approach: Approach, rule: Literal["fewest", "cycles"] = "fewest"
+) -> tuple[Schedule, Selection]:
+    """As :func:`select`, of the program or of one that transformations make of it, with these.
+
+    Where none is done as a whole, the given program's selection.
+    """
+    return _covering(program, _Binder(machine, approach, rule))
+
+
+def _selected(program: Program, binder: _Binder) -> Selection:
+    binder.made, binder.inputs = {}, frozenset(b.name for b in program.inputs)
+    return select_instructions(program, needles_of(binder.machine), binder.price, binder.choose)
+
+
+def _covering(program: Program, binder: _Binder) -> tuple[Schedule, Selection]:
+    """What transformations do for a program to be instructions, and these; of programs the nearest."""
+    needles = needles_of(binder.machine)
 
     def look(current: Program) -> tuple[Selection, Sequence[Failure]]:
-        found = select(current, machine, approach)
+        found = _selected(current, binder)
         left = dict.fromkeys(u.stage for u in found.uncovered)
         return found, [f for s in left for n in needles for f in find_mappings(current, n, s).failures]
 
     def choose(options: Sequence[Candidate]) -> int:
-        return approach.choose("transformation", options, program)
+        return binder.approach.choose("transformation", options, program)
 
-    first: Selection | None = None
-    done: list[Selection] = []
-    nearest = 0
+    first: tuple[Schedule, Selection] | None = None
+    done: list[tuple[Schedule, Selection]] = []
     for schedule, found in transformed(program, look, programs=MAX_PROGRAMS, choose=choose):
-        first = first or found
-        distance = len(schedule.trace.steps)
-        if done and distance > nearest:
+        first = first or (schedule, found)
+        if done and len(schedule.trace.steps) > len(done[0][0].trace.steps):
             break
         if not found.uncovered:
-            done.append(found)
-            nearest = distance
-    if not done:
-        assert first is not None
-        raise _refused(first.uncovered[0], machine)
-    return done[approach.choose("program", done, program)]
+            done.append((schedule, found))
+    assert first is not None
+    return done[binder.approach.choose("program", [s for _, s in done], program)] if done else first
 
 
 def _check(stage: Stage) -> None:
@@ -161,7 +132,15 @@ def _check(stage: Stage) -> None:
             raise ProgramError(f"stage {quoted(stage.name)}: axis {quoted(it.name)} has no iterations")
 
 
-def _refused(found: Uncovered, machine: SystemGraph) -> ProgramError:
+def _refused(found: Uncovered, binder: _Binder) -> ProgramError | TargetError:
+    machine = binder.machine
+    if found.stage in binder.missing:
+        instruction, missing = binder.missing[found.stage]
+        where = f"stage {quoted(found.stage)}: {quoted(instruction)} of machine {quoted(machine.name)}"
+        return TargetError(
+            f"{where} would compute it, but {'; '.join(missing[:SHOWN])}",
+            hint="add a move or a larger memory, or let an instruction's sizes be smaller",
+        )
     kinds = sorted(machine.instructions)
     why = [str(f) for f in found.failures if f.place != "operation"][:SHOWN]
     what = found.value + (f" combined by {found.combine}" if found.combine else "")
@@ -178,38 +157,47 @@ class _Binder:
         self.machine, self.approach, self.rule = machine, approach, rule
         self.made: dict[str, tuple[int, ...]] = {}
         """How tensors lie that have been made."""
+        self.inputs: frozenset[str] = frozenset()
+        self.missing: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """By stage, an instruction that computes it, and what it lacks to have its operands there."""
 
     def price(self, use: Use) -> Cost | None:
         """Results read as other tiles than they were made, what the rule counts, dimensions turned."""
         if any(not isinstance(n, LayoutNeed) for n in use.mapping.needs):
             return None
-        if (not use.whole and use.starts is None) or _renamed(use.stages) is None:
+        if (not use.whole and use.starts is None) or renamed(use.stages) is None:
             return None
         if any(not it.extent.is_const for s in use.stages for it in s.iters):
             return None
-        result, *operands = _operands(use)
+        bound = _bound(use, self.machine, self.inputs)
+        misfit = _misfit(bound, self.machine)
+        found, missing = (bound, (misfit,)) if misfit else seated(bound, self.machine)
+        if missing:
+            self.missing.setdefault(use.source, (use.instruction, missing))
+            return None
+        result, *operands = found.result, *found.operands
+        lacking = not within_reach(found, self.machine)  # it works where the stage before leaves it there
         other = sum(self.made.get(o.tensor, o.dims) != o.dims for o in operands)
         turned = sum(list(o.dims) != sorted(o.dims) for o in (result, *operands))
-        return other, use.executions if self.rule == "fewest" else self.cycles(use), turned
+        return lacking + other, found.calls if self.rule == "fewest" else self.cycles(found), turned
 
-    def cycles(self, use: Use) -> float:
+    def cycles(self, bound: BoundStage) -> float:
         """Cycles of the units with the largest tiles, and of bringing each operand once."""
-        instruction = self.machine.instruction(use.instruction)
-        units = [u for u in self.machine.units.values() if use.instruction in u.places]
-        bound = _bound(use, self.machine)
+        instruction = self.machine.instruction(bound.instruction)
+        units = [u for u in self.machine.units.values() if bound.instruction in u.places]
         sizes = {
             bound.sizes[i]: min(n, bound.extents[a]) if a else 1
             for i, (a, n) in bound.axes.items()
             if i in bound.sizes
         }
-        found = use.executions * instruction.cycles.at(sizes) / len(units)
+        found = bound.calls * instruction.cycles.at(sizes) / len(units)
         home = self.machine.home
         types = {b.name: b.dtype for b in instruction.operands}
         for o in bound.operands:
             elements = prod(e for a, e in bound.extents.items() if any(a in x.vars for x in o.indices))
             rates = [
                 min(m.bytes_per_cycle for m in path)
-                for memory in units[0].places[use.instruction][o.name]
+                for memory in units[0].places[bound.instruction][o.name]
                 for path in self.machine.paths(home, memory, units[0].stream)
                 if path
             ]
@@ -220,59 +208,72 @@ class _Binder:
     def choose(self, options: Sequence[Option], stage: Stage) -> int:
         """The approach's mapping."""
         chosen = self.approach.choose("mapping", options, stage)
-        result = _operands(options[chosen].use)[0]
+        result = _operands(options[chosen].use, self.inputs)[0]
         self.made[result.tensor] = result.dims
         return chosen
 
 
-def _renamed(stages: Sequence[Stage]) -> dict[str, Index] | None:
-    """For each axis of a chain's later stages the first one's; ``None`` where an axis has none of its own."""
-    names: dict[str, Index] = {}
-    for before, stage in pairwise(stages):
-        assert isinstance(before.body, Store)
-        (w,) = before.body.writes
-        for read in (ld for ld in stmt_loads(stage.body) if ld.buffer == w.buffer):
-            for own, theirs in zip(read.indices, w.indices, strict=True):
-                a, b = own.as_var(), theirs.as_var()
-                if a is None or b is None:
-                    return None
-                found = names.get(b, theirs)
-                if names.setdefault(a, found) != found:
-                    return None
-        if any(it.name not in names for it in stage.iters):
-            return None
-    return names
+def _misfit(stage: BoundStage, machine: SystemGraph) -> str:
+    """Why an instruction's sizes cannot be those of every tile, or its sum not go on; empty: they can."""
+    if stage.initial is None and not stage.continues:
+        for a in stage.reduces:
+            if stage.reach(a) < stage.extents[a]:
+                return (
+                    f"it sums {stage.reach(a)} of {stage.extents[a]} along {a}, and nothing goes on with it"
+                )
+    for each in filter(None, (stage.instruction, stage.initial)):
+        semantics = machine.instruction(each).joined
+        sizes = {
+            it.name: str(it.extent) for s in semantics.stages for it in s.iters if not it.extent.is_const
+        }
+        if sizes != stage.sizes:
+            return f"{stage.initial}, which starts its sum, calls its sizes otherwise"
+        params, alone = {p.name: p for p in semantics.params}, Counter(sizes.values())
+        for i, name in sizes.items():
+            axis, reach = stage.axes[i]
+            extent = 1 if axis is None else stage.extents[axis]
+            p = params[name]
+            for n in {min(reach, extent), extent % reach or reach}:
+                if 0 < n <= extent and (n < p.lo or n % p.multiple_of):
+                    return f"{n} along {axis} is no {name} of {each}: {p.multiple_of} * n, from {p.lo} on"
+            if alone[name] > 1 and extent != reach:
+                return f"its axes share the size {name}, and {axis} would have to be cut"
+    return ""
 
 
-def _operands(use: Use) -> list[BoundOperand]:
+def _operands(use: Use, inputs: frozenset[str]) -> list[BoundOperand]:
     """The result, then what is read."""
-    names = _renamed(use.stages) or {}
+    names = renamed(use.stages) or {}
     dims = dict(use.mapping.dims)
     out = []
     for b in use.mapping.operands:
         indices = tuple(substitute_index(i, names) for i in b.indices) if len(use.stages) > 1 else b.indices
-        out.append(BoundOperand(b.operand, b.buffer, indices, tuple((*d, -1)[0] for d in dims[b.operand])))
+        own = tuple((*d, -1)[0] for d in dims[b.operand])
+        out.append(BoundOperand(b.operand, b.buffer, indices, own, b.buffer not in inputs))
     result = use.mapping.instruction.result
     return sorted(out, key=lambda o: o.name != result)
 
 
-def _bound(use: Use, machine: SystemGraph) -> BoundStage:
+def _bound(use: Use, machine: SystemGraph, inputs: frozenset[str]) -> BoundStage:
     form = three_operand_form(use.stages[0])
     axes = {b.axis: b.program[0] if b.program else None for b in use.mapping.axes}
     extents = {
-        it.name: it.extent for s in machine.instruction(use.instruction).semantics.stages for it in s.iters
+        it.name: it.extent for s in machine.instruction(use.instruction).joined.stages for it in s.iters
     }
-    result, *operands = _operands(use)
+    result, *operands = _operands(use, inputs)
+    names = renamed(use.stages) or {}
+    later = {str(names[it.name]) for s in use.stages[1:] for it in s.iters if it.kind == "red"}
     return BoundStage(
         use.source,
         use.instruction,
         use.starts.name if use.starts else None,
         {a: e.as_int() for a, e in zip(form.axes, form.extents, strict=True)},
-        tuple(a for a, kind in zip(form.axes, form.kinds, strict=True) if kind == "red"),
+        tuple(a for a, kind in zip(form.axes, form.kinds, strict=True) if kind == "red" or a in later),
         {i: (axes.get(i), _reach(e)) for i, e in extents.items()},
         {i: str(e) for i, e in extents.items() if not e.is_const},
         tuple(operands),
         result,
+        use.starts is None and machine.instruction(use.instruction).mode(result.name) == "rw",
     )
 
 

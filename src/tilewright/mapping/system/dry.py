@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from tilewright.ir import Index
 from tilewright.mapping.system.approach import Approach
-from tilewright.mapping.system.graph import Mover, SystemGraph, Unit, placements
-from tilewright.mapping.system.nest import Op, Tile
+from tilewright.mapping.system.bound import Tile
+from tilewright.mapping.system.graph import Mover
+from tilewright.mapping.system.nest import Op
+from tilewright.mapping.system.seats import Seats, passable
 from tilewright.mapping.system.stream import (
-    Box,
     Call,
     Item,
     Move,
@@ -29,7 +31,7 @@ from tilewright.mapping.system.stream import (
     Wait,
     substitute_item,
 )
-from tilewright.support import InternalError, ResourceError, TargetError, quoted
+from tilewright.support import InternalError, ResourceError, quoted
 
 FAR: Final = 1 << 40
 """Position of a next use that is not in sight."""
@@ -100,6 +102,24 @@ def starts_in(items: Sequence[Recorded], loop: str) -> bool:
     )
 
 
+def loop_of(v: str, count: Index, body: tuple[Recorded, ...]) -> Iterator[Recorded]:
+    """A loop over recorded items, its first iteration by itself where sums start there."""
+    lo = 0
+    if starts_in(body, v):
+        yield from substituted(settle(body, v, True), {v: Index(0)})
+        body, lo = settle(body, v, False), 1
+    if count != Index(lo):
+        yield Again(v, Index(lo), count, body)
+
+
+def meeting(event: str, stream: str, others: Sequence[str]) -> Iterator[Item]:
+    """A stream and others wait for each other."""
+    for x in others:
+        yield Post(f"{event}.{stream}.{x}")
+    for x in others:
+        yield Wait(f"{event}.{x}.{stream}")
+
+
 def finished(items: Sequence[Recorded]) -> tuple[Item, ...]:
     """The items of a stream, when all loops are taken apart."""
     out: list[Item] = []
@@ -132,9 +152,9 @@ class Room:
     on its way out when the streams run, is taken again last; what is kept takes the first that fits.
     """
 
-    def __init__(self, size: int, align: int) -> None:
+    def __init__(self, at: int, size: int, align: int) -> None:
         self.size, self.align = size, align
-        self.free: list[tuple[int, int]] = [(0, size)]
+        self.free: list[tuple[int, int]] = [(at, size)] if size else []
         self.last = 0
 
     def padded(self, n: int) -> int:
@@ -183,7 +203,7 @@ class PathOption:
 class UnitOption:
     """A unit for a call. ``cost``: the calls given to it so far, one less where it has the sum; its order."""
 
-    unit: Unit
+    unit: str
     cost: tuple[int, int]
 
 
@@ -204,33 +224,50 @@ class EvictOption:
 
 
 class DryRun:
-    """Placements and the record of one stream. ``live`` tensors are needed in the home memory afterwards."""
+    """Placements and the record of one stream.
+
+    ``needed`` tensors are read in the home memory afterwards, ``live`` ones also by what is recorded now.
+    """
 
     shared: frozenset[str] = frozenset()
     """Tensors of which other streams write tiles while a loop runs: none may be fetched ahead."""
 
-    def __init__(self, machine: SystemGraph, stream: str, approach: Approach, live: frozenset[str]) -> None:
-        self.machine, self.stream, self.approach, self.live = machine, stream, approach, live
-        self.rooms = {
-            m.name: Room(m.bytes, m.align) for m in machine.memories.values() if m.name != machine.home
-        }
+    def __init__(self, seats: Seats, approach: Approach, out: list[Recorded]) -> None:
+        self.seats, self.approach, self.out = seats, approach, out
+        self.needed: frozenset[str] = frozenset()
+        self.live: frozenset[str] = frozenset()
+        self.machine, self.stream = seats.machine, seats.stream
+        memories = self.machine.memories
+        self.rooms = {n: Room(at, size, memories[n].align) for n, (at, size) in seats.areas.items()}
         self.where: dict[Tile, dict[str, Slot]] = {}
         self.dirty: set[Tile] = set()
-        self.out: list[Recorded] = []
-        self.held: set[Tile] = set()
+        self.held: set[tuple[Tile, str]] = set()
         self.uses: list[tuple[dict[Tile, list[int]], int]] = []
         self.tick = 0
         self.load: dict[str, int] = {}
         self.chains: dict[Tile, str] = {}
-        self._paths: dict[tuple[str, str], tuple[tuple[Mover, ...], ...]] = {}
+        self._paths: dict[tuple[str, str, bool, bool], tuple[tuple[Mover, ...], ...]] = {}
+
+    def state(self) -> DryRun:
+        """A copy to which what is recorded from now on does nothing."""
+        other = copy(self)
+        other.rooms = deepcopy(self.rooms)
+        other.where = {t: {m: replace(s) for m, s in slots.items()} for t, slots in self.where.items()}
+        other.dirty, other.load, other.chains = set(self.dirty), dict(self.load), dict(self.chains)
+        other.out, other.uses = list(self.out), list(self.uses)
+        return other
+
+    def back_to(self, before: DryRun) -> None:
+        """Forget what has been recorded since a state was copied."""
+        vars(self).update(vars(before))
 
     # ---- questions ----
 
-    def paths(self, source: str, target: str) -> tuple[tuple[Mover, ...], ...]:
-        """Ways from one memory to another that do not lead through the home memory, shortest first."""
-        key = source, target
+    def paths(self, source: str, target: str, tile: Tile) -> tuple[tuple[Mover, ...], ...]:
+        """Ways of a tile from one memory to another, not through the home memory, shortest first."""
+        key = source, target, tile.box.in_order, bool(tile.steps)
         if key not in self._paths:
-            found = self.machine.paths(source, target, self.stream)
+            found = passable(self.machine, source, target, self.stream, tile)
             self._paths[key] = tuple(p for p in found if all(m.target != self.machine.home for m in p[:-1]))
         return self._paths[key]
 
@@ -244,48 +281,41 @@ class DryRun:
             far += 1 << 20
         return FAR
 
-    def units(self, op: Op) -> tuple[Unit, ...]:
-        """The units of this stream that can do a call."""
-        found = self.machine.units_of(op.stage.instruction, self.stream)
-        if not found:
-            raise TargetError(
-                f"stage {quoted(op.stage.stage)}: no unit of stream {quoted(self.stream)} executes"
-                f" {quoted(op.stage.instruction)}"
-            )
-        return found
-
     def memory_of(self, op: Op, name: str) -> str:
         """Where an operand goes if nothing else decides."""
-        return placements(self.machine, self.units(op)[0], op.stage.instruction)[0][name]
+        return self.seats.of(op.stage)[0].memories[name]
 
     def allowed(self, op: Op, name: str) -> tuple[str, ...]:
         """Where an operand may be."""
-        return self.units(op)[0].places[op.stage.instruction][name]
+        first, *others = self.seats.of(op.stage)
+        return tuple(s.memories[name] for s in (first, *others) if s.unit == first.unit)
 
     # ---- calls ----
 
     def call(self, op: Op) -> None:
         """Bring what a call needs, record it, and note what it wrote."""
         self.tick += 1
-        units = self.units(op)
-        last = self.chains.get(op.result[1])
-        options = [
-            UnitOption(u, (self.load.get(u.name, 0) + (u.name != last), n)) for n, u in enumerate(units)
-        ]
-        unit = options[self.approach.choose("device", options, self)].unit
-        self.chains[op.result[1]] = unit.name
-        self.load[unit.name] = self.load.get(unit.name, 0) + 1
+        seats = self.seats.of(op.stage)
         name, result = op.result
-        starting = op.stage.initial is None or op.starts is not None
+        if (
+            op.starts and result in self.where
+        ):  # later iterations go on with the sum where their loop holds it
+            seats = tuple(s for s in seats if s.memories[name] in self.where[result]) or seats
+        units = list(dict.fromkeys(s.unit.name for s in seats))
+        last = self.chains.get(op.result[1])
+        options = [UnitOption(u, (self.load.get(u, 0) + (u != last), n)) for n, u in enumerate(units)]
+        unit = options[self.approach.choose("device", options, self)].unit
+        self.chains[op.result[1]] = unit
+        self.load[unit] = self.load.get(unit, 0) + 1
+        starting = op.starting
         operands = [*op.operands, op.result]
         ways = [
-            PlaceOption(p, sum(p[n] not in self.where.get(t, {}) for n, t in operands))
-            for p in placements(self.machine, unit, op.stage.instruction)
+            PlaceOption(s.memories, sum(s.memories[n] not in self.where.get(t, {}) for n, t in operands))
+            for s in seats
+            if s.unit.name == unit
         ]
-        if op.starts:  # later iterations go on with the sum where their loop holds it
-            ways = [w for w in ways if w.memories[name] in self.where.get(result, {w.memories[name]: None})]
         chosen = ways[self.approach.choose("operands", ways, self)].memories
-        self.held = {t for _, t in operands}
+        self.held = {(t, chosen[n]) for n, t in operands}
         refs: list[tuple[str, Ref]] = []
         for n, t in op.operands:
             refs.append((n, self.bring(t, chosen[n])))
@@ -294,7 +324,7 @@ class DryRun:
         else:
             refs.append((name, self.bring(result, chosen[name])))
         self.held = set()
-        call = Call(unit.name, op.stage.instruction, op.sizes, tuple(refs))
+        call = Call(unit, op.stage.instruction, op.sizes, tuple(refs))
         if op.stage.initial is not None and op.starts is not None:
             first = replace(call, instruction=op.stage.initial)
             self.out.append(Start(op.starts, first, call) if op.starts else first)
@@ -317,13 +347,8 @@ class DryRun:
     def ref(self, tile: Tile, memory: str) -> Ref:
         """A tile in a memory, as items name it."""
         if memory == self.machine.home:
-            return Box(tile.tensor, tile.lows, tile.extents, tile.dims, tile.steps)
+            return tile.box
         return Region(memory, self.where[tile][memory].offset, tile.shape, tile.dtype)
-
-    def barrier(self, event: str, others: Sequence[str]) -> None:
-        """Record that this stream and others wait for each other."""
-        self.out += [Post(f"{event}.{self.stream}.{x}") for x in others]
-        self.out += [Wait(f"{event}.{x}.{self.stream}") for x in others]
 
     def bring(self, tile: Tile, memory: str) -> Ref:
         """A valid copy of a tile in a memory."""
@@ -343,7 +368,7 @@ class DryRun:
     def sources(self, tile: Tile, memory: str) -> list[str]:
         """Where a tile can be copied from to a memory; it is written back first where it must be."""
         copies = [m for m in self.where.get(tile, {}) if m != memory]
-        if tile in self.dirty and not any(self.paths(m, memory) for m in copies):
+        if tile in self.dirty and not any(self.paths(m, memory, tile) for m in copies):
             self.write_back(tile, needed=True)
         return [*copies, *([] if tile in self.dirty else [self.machine.home])]
 
@@ -369,51 +394,42 @@ class DryRun:
 
     def carry(self, tile: Tile, sources: Sequence[str], memory: str) -> None:
         """Copy a tile along a path, from one of the memories that have it."""
-        box = Box(tile.tensor, tile.lows, tile.extents, tile.dims, tile.steps)
         home = self.machine.home
+        ways = [(x, p) for x in sources for p in self.paths(x, memory, tile)]
         options = [
-            PathOption(s, p, sum(m.latency + tile.bytes / m.bytes_per_cycle for m in p))
-            for s in sources
-            for p in self.paths(s, memory)
-            if s != home or p[0].takes(in_order=box.in_order, apart=bool(box.steps))
-            if memory != home or p[-1].takes(in_order=box.in_order, apart=bool(box.steps))
+            PathOption(x, p, sum(m.latency + tile.bytes / m.bytes_per_cycle for m in p))
+            for x, p in ways
+            if all(m.target == home or tile.bytes <= self.rooms[m.target].size for m in p)
         ]
         if not options:
-            raise TargetError(
-                f"machine {quoted(self.machine.name)}: no path of moves that stream {quoted(self.stream)}"
-                f" issues brings {tile.tensor} from {' or '.join(map(quoted, sources))} to {quoted(memory)}",
-                hint="add a move" + ("" if box.in_order else ", or let one change the order of dimensions"),
+            found = "has room for it" if ways else f"that stream {quoted(self.stream)} issues is there"
+            raise ResourceError(
+                f"{tile.tensor} cannot get from {' or '.join(map(quoted, sources))} to {quoted(memory)}: no"
+                f" path of moves {found}"
             )
         options.sort(key=lambda o: o.cost)
         chosen = options[self.approach.choose("path", options, self)]
         at = chosen.source
-        held = tile in self.held
-        self.held.add(tile)
+        held = self.held
         for mover in chosen.movers:
+            self.held = {*held, (tile, at)}
             if mover.target != home and mover.target not in self.where.get(tile, {}):
                 self.place(tile, mover.target)
             self.out.append(Move(mover.name, self.ref(tile, at), self.ref(tile, mover.target)))
             at = mover.target
-        if not held:
-            self.held.discard(tile)
+        self.held = held
 
     # ---- room ----
 
     def place(self, tile: Tile, memory: str) -> None:
         """Give a tile room in a memory, making some where there is none."""
         room = self.rooms[memory]
-        if tile.bytes > room.size:
-            raise ResourceError(
-                f"a tile of {tile.tensor} of {tile.bytes} bytes does not fit memory {quoted(memory)} of"
-                f" {room.size} bytes",
-                hint="the machine's instructions are too large for its memories",
-            )
         at = room.take(tile.bytes, behind=True)
         while at is None:
             options = [
                 EvictOption(t, (-self.next_use(t), t in self.dirty, slots[memory].touched))
                 for t, slots in self.where.items()
-                if memory in slots and not slots[memory].planned and t not in self.held
+                if memory in slots and not slots[memory].planned and (t, memory) not in self.held
             ]
             if not options:
                 raise ResourceError(
@@ -446,10 +462,9 @@ class DryRun:
     def release(self) -> None:
         """Drop all copies that no loop planned, the only ones of their values written back first."""
         for tile in list(self.where):
-            slots = self.where[tile]
-            if tile in self.dirty and not any(s.planned for s in slots.values()):
-                self.write_back(tile)
-            for memory in [m for m, s in slots.items() if not s.planned]:
+            if tile in self.dirty and not any(s.planned for s in self.where.get(tile, {}).values()):
+                self.write_back(tile)  # for whose way others may have to go
+            for memory in [m for m, s in self.where.get(tile, {}).items() if not s.planned]:
                 self.forget(tile, memory)
 
     @contextmanager

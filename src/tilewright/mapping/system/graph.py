@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.ir import Buffer, Load, Program, print_program, stmt_loads
+from tilewright.ir import Buffer, Program, print_program, stmt_loads
 from tilewright.mapping.system.cycles import Cycles
+from tilewright.mapping.system.joined import joined
 from tilewright.support import TargetError, digest, known_names, quoted
 
 
@@ -59,9 +60,9 @@ class Mover:
         return (in_order or self.transposes) and (self.strides or not apart)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SystemInstruction:
-    """What a unit can do: ``semantics`` is a program whose buffers are the operands.
+    """What a unit can do: ``semantics`` is a program whose inputs and outputs are the operands.
 
     The program's parameters are sizes that may be smaller than their upper bounds; all operands are dense.
     ``cycles`` is how long the unit is busy, ``latency`` when the result can be used. ``chained`` operands
@@ -76,23 +77,26 @@ class SystemInstruction:
 
     @property
     def operands(self) -> tuple[Buffer, ...]:
-        """The operands, inputs first."""
-        return self.semantics.buffers
+        """The operands, inputs first; what lies between stages stays inside of the unit."""
+        return (*self.semantics.inputs, *self.semantics.outputs)
 
     def mode(self, operand: str) -> str:
         """``r``, ``w`` or ``rw`` (an accumulator: read before it is written)."""
-        if all(operand != b.name for b in self.semantics.outputs):
-            return "r"
-        for stage in self.semantics.stages:
-            if any(_loads(load, operand) for load in stmt_loads(stage.body)):
-                return "w" if stage.init is not None and operand in stage.writes else "rw"
-            if operand in stage.writes:
-                return "w"
-        return "w"
+        return self._modes[operand]
 
+    @cached_property
+    def joined(self) -> Program:
+        """What the mapper looks for."""
+        return joined(self.semantics)
 
-def _loads(load: Load, name: str) -> bool:
-    return load.buffer == name
+    @cached_property
+    def _modes(self) -> Mapping[str, str]:
+        found = {b.name: "r" for b in self.semantics.inputs} | {b.name: "w" for b in self.semantics.outputs}
+        for name in [n for n, mode in found.items() if mode == "w"]:
+            first = next(s for s in self.semantics.stages if name in {*s.reads, *s.writes})
+            if first.init is None and any(load.buffer == name for load in stmt_loads(first.body)):
+                found[name] = "rw"
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +228,40 @@ def _check(g: SystemGraph) -> None:
                     hint=known_names(name, g.instructions, "the instructions"),
                 )
             _check_places(g, u, name, places, at)
+    _check_moves(g, where)
     idle = [n for n in g.instructions if not any(n in u.places for u in g.units.values())]
     if idle:
         raise TargetError(f"{where}: no unit executes the instruction {quoted(idle[0])}")
+
+
+def _check_moves(g: SystemGraph, where: str) -> None:
+    """Refuse moves in a circle that bring nothing to where something is done with it."""
+    held, wanted = {g.home}, {g.home}
+    for u in g.units.values():
+        for name, places in u.places.items():
+            for operand, memories in places.items():
+                mode = g.instructions[name].mode(operand)
+                held |= set(memories) if "w" in mode else set()
+                wanted |= set(memories) if "r" in mode else set()
+
+    def after(memories: set[str]) -> set[str]:
+        found = memories
+        for _ in g.memories:
+            found = found | {v.target for v in g.movers.values() if v.source in found}
+        return found
+
+    held = after(held)
+    for v in g.movers.values():
+        circle = after({v.target})
+        if v.source not in circle or (v.source in held and circle & wanted):
+            continue
+        why = f"nothing gets into {quoted(v.source)}"
+        if v.source in held:
+            why = f"no unit reads what is in {quoted(v.target)}, and it does not get to {quoted(g.home)}"
+        raise TargetError(
+            f"{where}: move {quoted(v.name)} goes in a circle without effect: {why}",
+            hint=f"add a move that leads in from {quoted(g.home)} and one that leads out, or take it away",
+        )
 
 
 def _check_mover(g: SystemGraph, v: Mover, at: str) -> None:

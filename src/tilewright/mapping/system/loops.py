@@ -22,9 +22,21 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.ir import Index, mod, var
-from tilewright.mapping.system.dry import Again, DryRun, Recorded, Slot, settle, starts_in, substituted
-from tilewright.mapping.system.nest import Loop, Node, Op, Tile, operations
-from tilewright.support import InternalError
+from tilewright.mapping.system.bound import Tile
+from tilewright.mapping.system.demand import Demand
+from tilewright.mapping.system.dry import (
+    Again,
+    DryRun,
+    Recorded,
+    Slot,
+    loop_of,
+    meeting,
+    settle,
+    starts_in,
+    substituted,
+)
+from tilewright.mapping.system.nest import Loop, Node, Op, operations
+from tilewright.support import ResourceError
 
 DEEP: Final = 8
 """Slots of the longest ring, of two or more iterations; a power of two, as timing looks for short periods."""
@@ -108,7 +120,7 @@ class _LoopRun:
             for name, tile in op.operands:
                 self.touch(tile, op, name, inner, reads=True, writes=False)
             name, tile = op.result
-            starts = op.stage.initial is None or op.starts is not None
+            starts = op.starting
             if op.starts and loop.var in op.starts:
                 self.sums.add(tile)
             self.touch(tile, op, name, inner, reads=not starts, writes=True)
@@ -182,7 +194,7 @@ class _LoopRun:
         """Ways to hold a tile, or a panel of tiles, that does not move with the loop."""
         memories = [t.memory]
         if t.reads_first and not t.written:
-            memories += self.on_the_way(t.memory)
+            memories += self.on_the_way(t.memory, tile)
         there = self.run.where.get(tile, {})
         memories = [m for m in memories if m not in there]
         strides, slots = [], 1
@@ -237,45 +249,39 @@ class _LoopRun:
     def padded(self, tile: Tile, memory: str) -> int:
         return self.run.rooms[memory].padded(tile.bytes) if memory != self.run.machine.home else 0
 
-    def on_the_way(self, memory: str) -> list[str]:
+    def on_the_way(self, memory: str, tile: Tile) -> list[str]:
         """Memories between home and this one, from which copies are cheaper."""
         home = self.run.machine.home
         found: list[str] = []
-        for path in self.run.paths(home, memory):
+        for path in self.run.paths(home, memory, tile):
             for m in path[:-1]:
-                if m.target not in found and len(self.run.paths(m.target, memory)[0]) == 1:
+                if m.target not in found and len(self.run.paths(m.target, memory, tile)[0]) == 1:
                     found.append(m.target)
         return found
 
     def choose(self) -> list[tuple[Family, int]]:
         """The families that are kept, with the addresses of their slots."""
-        left = self.families()
         home = self.run.machine.home
-        left = [f for f in left if f.memory != home]
-        reserve: dict[str, int] = {}
-        for op, _ in operations(self.loop.body):
-            need: dict[str, int] = {}
-            for name, tile in (*op.operands, op.result):
-                m = self.run.memory_of(op, name)
-                if m != home:
-                    need[m] = need.get(m, 0) + 2 * self.padded(tile, m)
-            for m, n in need.items():
-                reserve[m] = max(reserve.get(m, 0), n)
-        rooms = self.run.rooms
-        least: dict[tuple[str, Tile], int] = {}  # what sums and rings that are not placed yet will need
+        left = [f for f in self.families() if f.memory != home]
+        rooms, demand = self.run.rooms, self.demand
+        least: dict[tuple[str, Tile], tuple[int, int]] = {}  # what sums and rings not placed yet will need
         for f in left:
             if f.cost[0] <= 1:
-                least[f.key] = min(least.get(f.key, f.bytes), f.bytes)
-        owed: dict[str, int] = {}
-        for (memory, _), n in least.items():
-            owed[memory] = owed.get(memory, 0) + n
+                _, known = least.get(f.key, (0, f.bytes))
+                least[f.key] = f.cost[0], min(known, f.bytes)
 
         def fits(f: Family) -> bool:
-            own = least.get(f.key, 0)
-            spare = reserve.get(f.memory, 0) if f.cost[0] > 1 or f.bytes > own else 0
-            if f.cost[0] > 1 and f.memory in reserve:  # what comes and goes needs room to come early
-                spare = max(spare, rooms[f.memory].size // 2)
-            return rooms[f.memory].largest >= f.bytes + owed.get(f.memory, 0) - own + spare
+            free = rooms[f.memory].largest - f.bytes
+            rank, own = least.get(f.key, (2, 0))
+            owed = sum(n for (m, _), (r, n) in least.items() if m == f.memory and r <= rank)
+            spare = 0
+            if f.cost[0] > 1 or f.bytes > own:  # what comes and goes needs room to come early
+                spare = 2 * demand.worst(f.memory)
+                if f.cost[0] > 1 and spare:
+                    spare = max(spare, rooms[f.memory].size // 2)
+            if free < owed - own + spare:
+                return False
+            return free >= demand.worst(f.memory) or free >= demand.beside(f.memory, [t for _, t in f.tiles])
 
         taken: list[tuple[Family, int]] = []
         settled: set[Tile] = set()
@@ -299,16 +305,18 @@ class _LoopRun:
             chosen = options[self.run.approach.choose("resident", options, self)]
             if isinstance(chosen, Enough):
                 break
-            sums = (
-                chosen.kind == "held" and chosen.cost[0] == 0
-            )  # the last ones may still be on their way out
-            at = rooms[chosen.memory].take(chosen.bytes, behind=sums)
+            room, names = rooms[chosen.memory], {t for _, t in chosen.tiles}
+            demand.keep(chosen.memory, names)
+            # the last sums may still be on their way out
+            at = room.take(chosen.bytes, behind=chosen.kind == "held" and chosen.cost[0] == 0)
+            if at is not None and room.largest < demand.beside(chosen.memory):
+                room.give(at, chosen.bytes)
+                at = room.take(chosen.bytes)
             assert at is not None
             taken.append((chosen, at))
-            names = {t for _, t in chosen.tiles}
             settled |= names
             for key in [k for k in least if k[1] in names]:
-                owed[key[0]] -= least.pop(key)
+                del least[key]
             # what does not fit now never will: room only gets less
             left = [f for f in options if isinstance(f, Family) and f is not chosen] + rest
         for tile in self.sums:
@@ -316,7 +324,7 @@ class _LoopRun:
                 continue
             if not self.run.where.get(tile) and all(tile != f.tiles[0][1] for f, _ in taken):
                 # blocks are chosen so that their sums fit
-                raise InternalError(
+                raise ResourceError(
                     f"loop {self.loop.var} holds no sum of {tile.tensor} in {self.touches[tile].memory}"
                 )
         return taken
@@ -327,6 +335,10 @@ class _LoopRun:
         run, v = self.run, self.loop.var
         outside = run.out
         entered = self.clear_before()
+        self.demand = Demand((op for op, _ in operations(self.loop.body)), run.seats)
+        for tile, slots in run.where.items():
+            for m in slots:
+                self.demand.keep(m, [tile])
         taken = self.choose()
         prime: list[Recorded] = []
         fetch: list[Recorded] = []
@@ -361,7 +373,7 @@ class _LoopRun:
                 if tile in run.dirty:
                     run.write_back(tile)
         run.release()
-        run.barrier(v, self.loop.others)
+        run.out += meeting(v, run.stream, self.loop.others)
         body = tuple(run.out)
         run.out = outside
         run.out += self.pieces(tuple(prime), tuple(fetch), body)
@@ -436,20 +448,19 @@ class _LoopRun:
     ) -> Iterable[Recorded]:
         """The loop taken apart into its first, its repeated and its last iterations."""
         v, n = self.loop.var, self.loop.count
+        if not fetch:
+            return [*prime, *loop_of(v, n, body)]
         out: list[Recorded] = list(prime)
         lo = 0
         if starts_in(body, v):
             first = settle(body, v, True)
             body = settle(body, v, False)
-            if fetch and n != Index(1):
+            if n != Index(1):
                 out += substituted(fetch, {v: Index(1)})
             out += substituted(first, {v: Index(0)})
             lo = 1
             if n == Index(1):
                 return out
-        if not fetch:
-            out.append(Again(v, Index(lo), n, body))
-            return out
         repeated = (*substituted(fetch, {v: var(v) + 1}), *body)
         if not (n.is_const and n.as_int() - 1 <= lo):
             out.append(Again(v, Index(lo), n - 1, repeated))

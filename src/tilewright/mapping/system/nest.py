@@ -6,61 +6,14 @@ loop, and what is left of an axis is a block of its own, so that all sizes in th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
+from math import inf
 from typing import TypeAlias
 
-from tilewright.ir import DType, Index, substitute_index, var
-from tilewright.mapping.system.bind import BoundOperand, BoundProgram, BoundStage
-from tilewright.mapping.system.stream import spans
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A tile of a tensor: a box, and the order of its dimensions in memory (as of a ``Box``)."""
-
-    tensor: str
-    lows: tuple[Index, ...]
-    extents: tuple[int, ...]
-    dims: tuple[int, ...]
-    dtype: DType
-    steps: tuple[int, ...] = ()
-
-    @property
-    def spans(self) -> tuple[int, ...]:
-        """As of a ``Box``."""
-        return spans(self.extents, self.steps)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The tile's shape."""
-        return tuple(1 if d < 0 else self.extents[d] for d in self.dims)
-
-    @property
-    def bytes(self) -> int:
-        """The tile's size."""
-        return prod(self.shape) * self.dtype.bytes
-
-    @property
-    def vars(self) -> frozenset[str]:
-        """Loop variables that move it."""
-        return frozenset().union(*(x.vars for x in self.lows))
-
-    def at(self, values: Mapping[str, Index]) -> Tile:
-        """The tile for other values of loop variables."""
-        return replace(self, lows=tuple(substitute_index(x, values) for x in self.lows))
-
-    def apart(self, other: Tile) -> bool:
-        """Whether the two provably share no element."""
-        if self.tensor != other.tensor:
-            return True
-        for a, n, b, m in zip(self.lows, self.spans, other.lows, other.spans, strict=True):
-            gap = b - a
-            if gap.is_const and (gap.as_int() >= n or gap.as_int() <= -m):
-                return True
-        return False
+from tilewright.ir import Index, substitute_index, var
+from tilewright.mapping.system.bound import BoundOperand, BoundProgram, BoundStage, Tile, tile_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +28,11 @@ class Op:
     """Loops in whose first iterations a sum starts; none at all: here. ``None``: it never starts here."""
     slot: int = 0
     """Position in the block: what units are chosen by."""
+
+    @property
+    def starting(self) -> bool:
+        """Whether what was in the result's place does not count, in the iterations of ``starts``."""
+        return not self.stage.continues and (self.stage.initial is None or self.starts is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +68,16 @@ class Group:
         first = self.stages[0]
         return -(-first.extents[axis] // first.reach(axis))
 
+    @property
+    def work(self) -> dict[str, int]:
+        """Tiles along each axis."""
+        return {a: self.tiles(a) for a in self.axes}
+
+    @property
+    def small(self) -> Blocks:
+        """Blocks of one tile."""
+        return Blocks(tuple(dict.fromkeys(self.axes, 1).items()), inf)
+
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
@@ -129,12 +97,15 @@ def operations(nodes: Sequence[Node]) -> Iterator[tuple[Op, frozenset[str]]]:
                 yield op, inner | {n.var}
 
 
-def groups(program: BoundProgram) -> tuple[Group, ...]:
-    """Stages in groups: a stage joins the one before where it reads that one's results tile by tile."""
+def groups(program: BoundProgram, can: Callable[[Sequence[BoundStage]], bool]) -> tuple[Group, ...]:
+    """Stages in groups: a stage joins the one before where it reads that one's results tile by tile.
+
+    ``can`` says whether one stream can do stages.
+    """
     found: list[list[BoundStage]] = []
     for stage in program.stages:
         joined = _joined(found[-1], stage) if found else None
-        if joined is not None:
+        if joined is not None and can((*found[-1], joined)):
             found[-1].append(joined)
         else:
             found.append([stage])
@@ -287,25 +258,9 @@ class NestBuilder:
         sizes = tuple(
             (stage.sizes[i], place[a][1] if a else 1) for i, (a, _) in stage.axes.items() if i in stage.sizes
         )
-        at = {a: lo for a, (lo, _) in place.items()}
-        operands = tuple((o.name, self._tile(stage, o, place, at)) for o in stage.operands)
-        result = (stage.result.name, self._tile(stage, stage.result, place, at))
-        return Op(stage, sizes, operands, result, starts if stage.initial else None, slot)
 
-    def _tile(
-        self,
-        stage: BoundStage,
-        o: BoundOperand,
-        place: Mapping[str, tuple[Index, int]],
-        at: Mapping[str, Index],
-    ) -> Tile:
-        extents, steps = [1] * len(o.indices), [1] * len(o.indices)
-        mapped = {a for a, _ in stage.axes.values() if a}
-        for d, x in enumerate(o.indices):
-            axis = next((a for a in mapped if x.coefficient(a)), None)
-            if axis is not None:
-                extents[d] = place[axis][1]
-                steps[d] = x.coefficient(axis) if extents[d] > 1 else 1
-        lows = tuple(substitute_index(x, at) for x in o.indices)
-        apart = tuple(steps) if max(steps, default=1) > 1 else ()
-        return Tile(o.tensor, lows, tuple(extents), o.dims, self.program.tensors[o.tensor].dtype, apart)
+        def tile(o: BoundOperand) -> tuple[str, Tile]:
+            return o.name, tile_of(stage, o, place, self.program.tensors[o.tensor].dtype)
+
+        operands, result = tuple(map(tile, stage.operands)), tile(stage.result)
+        return Op(stage, sizes, operands, result, starts if stage.initial else None, slot)

@@ -24,7 +24,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from tilewright.ir import read_program
+from tilewright.ir import (
+    If,
+    Program,
+    Select,
+    Stage,
+    iter_env,
+    prove_ge0,
+    prove_lt,
+    read_program,
+    stmt_exprs,
+    stmt_loads,
+    stmt_writes,
+    walk,
+)
 from tilewright.mapping.needle import Needle
 from tilewright.mapping.system.cycles import Cycles
 from tilewright.mapping.system.graph import (
@@ -270,6 +283,7 @@ def _instruction(r: _Fields) -> SystemInstruction:
     for name in chained:
         if all(name != b.name for b in program.outputs):
             raise TargetError(f"{r.owner}: the chained operand {quoted(name)} is no output")
+    _check_elements(program, r.owner)
     try:
         Needle.of_program(r.text("name"), program)
     except (ProgramError, TargetError) as error:
@@ -278,6 +292,29 @@ def _instruction(r: _Fields) -> SystemInstruction:
     cycles = Cycles.of(r.data.get("cycles", ""), sizes, r.owner)
     latency = Cycles.of(r.data.get("latency", r.data.get("cycles", "")), sizes, r.owner)
     return SystemInstruction(r.text("name"), program, cycles, latency, frozenset(chained))
+
+
+def _check_elements(program: Program, owner: str) -> None:
+    """Refuse semantics that touch elements which operands have not; conditions are the simulator's."""
+    for stage in program.stages:
+        parts = [part for part in (stage.init, stage.body) if part is not None]
+        touched = [(ld.buffer, ld.indices) for part in parts for ld in stmt_loads(part)]
+        touched += [w for part in parts for w in stmt_writes(part)]
+        env = iter_env(stage.iters)
+        for name, indices in dict.fromkeys(touched):
+            for d, (x, size) in enumerate(zip(indices, program.buffer(name).shape, strict=True)):
+                if not (prove_ge0(x, env) and prove_lt(x, size, env)) and not _has_conditions(stage):
+                    raise TargetError(
+                        f"{owner}: its semantics reach beyond {name}: index {x} of dimension {d}, which has"
+                        f" {size} elements",
+                        hint="declare the operand as large as it is used, or the axis shorter",
+                    )
+
+
+def _has_conditions(stage: Stage) -> bool:
+    parts = [part for part in (stage.init, stage.body) if part is not None]
+    found = [e for part in parts for top in stmt_exprs(part) for e in walk(top)]
+    return any(isinstance(e, Select) for e in found) or any(isinstance(part, If) for part in parts)
 
 
 def _named(found: list[SystemInstruction], kind: str) -> Mapping[str, SystemInstruction]:

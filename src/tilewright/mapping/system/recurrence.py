@@ -14,13 +14,18 @@ from typing import Final
 from tilewright.ir import Buffer, Index, Param, Program, Stage, var
 from tilewright.mapping.system.approach import Approach, Heuristics
 from tilewright.mapping.system.bind import bind
+from tilewright.mapping.system.bound import Tile
 from tilewright.mapping.system.dry import DryRun, finished
 from tilewright.mapping.system.graph import SystemGraph
 from tilewright.mapping.system.loops import run_nodes
-from tilewright.mapping.system.nest import Blocks, Loop, NestBuilder, Node, Op, Tile, groups
+from tilewright.mapping.system.nest import Blocks, Loop, NestBuilder, Node, Op, groups
+from tilewright.mapping.system.plain import record_plainly
+from tilewright.mapping.system.seats import Seating, Seats
 from tilewright.mapping.system.static import read_otherwise, tensors_of
 from tilewright.mapping.system.stream import Item, Post, StreamProgram, StreamTensor, Wait
-from tilewright.support import ProgramError, ResourceError, quoted
+from tilewright.support import ProgramError, ResourceError, TargetError, get_logger, quoted
+
+log = get_logger(__name__)
 
 MAX_STEP: Final = 20_000
 """Calls of the longest step, which is unrolled."""
@@ -149,36 +154,51 @@ def _one_after_another(parts: Sequence[StreamProgram]) -> StreamProgram:
 def _recorded(recurrence: Recurrence, machine: SystemGraph, chosen: Approach) -> StreamProgram:
     """The streams of one loop over the steps."""
     bound = bind(recurrence.step, machine, chosen)
+    seating = Seating(machine)
+    if not seating.some_does(bound.stages):
+        does = ", ".join(dict.fromkeys(s.instruction for s in bound.stages))
+        raise TargetError(
+            f"machine {quoted(machine.name)}: no stream can do all of a step by itself, which takes {does}",
+            hint="give one stream units for all of these, or schedule one step without the recurrence",
+        )
+    found = groups(bound, seating.some_does)
+    calls = sum(s.calls for group in found for s in group.stages)
+    if calls > MAX_STEP:
+        raise ResourceError(
+            f"one step takes more than {MAX_STEP} calls of {quoted(machine.name)}'s instructions",
+            hint="a machine with larger instructions, or smaller layers",
+        )
     builder = NestBuilder(bound)
     t = builder.fresh("t")
-    nodes: list[Node] = []
-    calls = 0
-    for group in groups(bound):
-        first = group.stages[0]
-        calls += prod(-(-n // first.reach(a)) for a, n in first.extents.items()) * len(group.stages)
-        if calls > MAX_STEP:
-            raise ResourceError(
-                f"one step takes more than {MAX_STEP} calls of {quoted(machine.name)}'s instructions",
-                hint="a machine with larger instructions, or smaller layers",
-            )
-        blocks = Blocks(tuple((a, group.tiles(a)) for a in group.axes), 0)
-        nodes += builder.build(group, blocks, None, unrolled=True)
     moved = _Steps(recurrence, t)
+    nodes = [
+        n for g in found for n in builder.build(g, Blocks(tuple(g.work.items()), 0), None, unrolled=True)
+    ]
     body = tuple(moved.op(n) for n in nodes if isinstance(n, Op))
     steps = recurrence.steps
     count = Index(steps) if isinstance(steps, int) else Index(0, ((steps, 1),))
     outputs = frozenset(map(moved.name, bound.outputs))
-    splits = _step_splits(body, outputs, machine)
-    parts = splits[chosen.choose("split", splits, recurrence)].parts
-    names = machine.streams[: len(parts)]
+    seats = seating.together(bound.stages)
+    splits = _step_splits(body, outputs, machine, seats)
+    split = splits[chosen.choose("split", splits, recurrence)]
+    if len(split.parts) == 1:
+        seats = seating.alone(bound.stages)
+    names = tuple(seats)[: len(split.parts)]
     streams: dict[str, tuple[Item, ...]] = {}
-    for name, part in zip(names, parts, strict=True):
-        run = DryRun(machine, name, chosen, outputs | read_otherwise(part))
-        others = tuple(x for x in names if x != name and recurrence.carried)
-        run.shared = frozenset(recurrence.carried.values()) if others else frozenset()
-        run_nodes(run, [Loop(t, count, part, others)], starved=True)
-        run.release()
-        streams[name] = finished(run.out)
+    try:
+        for name, part in zip(names, split.parts, strict=True):
+            run = DryRun(seats[name], chosen, [])
+            run.live = outputs | read_otherwise(part)
+            others = tuple(x for x in names if x != name and recurrence.carried)
+            run.shared = frozenset(recurrence.carried.values()) if others else frozenset()
+            run_nodes(run, [Loop(t, count, part, others)], starved=True)
+            run.release()
+            streams[name] = finished(run.out)
+    except ResourceError as error:
+        log.info("steps on %s: each tile by itself: %s", machine.name, error.what)
+        small = tuple(moved.node(n) for g in found for n in builder.build(g, g.small, None))
+        ((name, alone),) = seating.alone(bound.stages).items()
+        streams = {name: finished(tuple(record_plainly(alone, [Loop(t, count, small)])))}
     tensors = tuple(moved.tensor(x, count) for x in tensors_of(bound) if x.name not in recurrence.carried)
     params = () if isinstance(steps, int) else (steps,)
     return StreamProgram(machine.name, machine.fingerprint, tensors, streams, params)
@@ -192,7 +212,9 @@ class StepSplit:
     cost: float
 
 
-def _step_splits(body: tuple[Op, ...], outputs: frozenset[str], machine: SystemGraph) -> list[StepSplit]:
+def _step_splits(
+    body: tuple[Op, ...], outputs: frozenset[str], machine: SystemGraph, seats: Mapping[str, Seats]
+) -> list[StepSplit]:
     """Ways to divide a step: each stream makes some tiles of the results, and all that these need.
 
     What several streams need of what the step itself makes, each makes for itself; what a step leaves for the
@@ -204,7 +226,7 @@ def _step_splits(body: tuple[Op, ...], outputs: frozenset[str], machine: SystemG
     whole = all(
         t in known or t.tensor not in written or t.tensor in outputs for op in body for _, t in op.operands
     )
-    most = min(len(machine.streams), len(made)) if whole else 1
+    most = min(len(seats), len(made)) if whole else 1
     meeting = 2 * max(m.latency for m in machine.movers.values()) if machine.movers else 0
     found = []
     for count in range(1, most + 1):
@@ -219,17 +241,14 @@ def _step_splits(body: tuple[Op, ...], outputs: frozenset[str], machine: SystemG
                     kept.append(op)
                     needed = needed | {t for _, t in op.operands}
             parts.append(tuple(reversed(kept)))
-        cost = max(
-            sum(_cycles(op, machine, name) for op in p)
-            for p, name in zip(parts, machine.streams, strict=False)
-        )
+        cost = max(sum(_cycles(op, mine) for op in p) for p, mine in zip(parts, seats.values(), strict=False))
         found.append(StepSplit(tuple(parts), cost + (meeting if count > 1 else 0)))
     return found
 
 
-def _cycles(op: Op, machine: SystemGraph, stream: str) -> float:
-    units = machine.units_of(op.stage.instruction, stream)
-    return machine.instruction(op.stage.instruction).cycles.at(dict(op.sizes)) / max(1, len(units))
+def _cycles(op: Op, seats: Seats) -> float:
+    units = {s.unit.name for s in seats.of(op.stage)}
+    return seats.machine.instruction(op.stage.instruction).cycles.at(dict(op.sizes)) / len(units)
 
 
 def _check_recurrence(r: Recurrence) -> None:
@@ -261,6 +280,11 @@ class _Steps:
 
     def name(self, tensor: str) -> str:
         return self.carried.get(tensor, tensor)
+
+    def node(self, node: Node) -> Node:
+        if isinstance(node, Op):
+            return self.op(node)
+        return replace(node, body=tuple(map(self.node, node.body)))
 
     def op(self, op: Op) -> Op:
         return replace(

@@ -15,9 +15,10 @@ from typing import Final
 
 from tilewright.ir import Program
 from tilewright.mapping.system.approach import Approach, Heuristics
-from tilewright.mapping.system.bind import BoundProgram, BoundStage, bind
-from tilewright.mapping.system.dry import DryRun, finished
-from tilewright.mapping.system.graph import SystemGraph, placements
+from tilewright.mapping.system.bind import bind
+from tilewright.mapping.system.bound import BoundProgram, BoundStage
+from tilewright.mapping.system.dry import DryRun, Recorded, finished, meeting
+from tilewright.mapping.system.graph import Mover, SystemGraph
 from tilewright.mapping.system.loops import run_nodes
 from tilewright.mapping.system.nest import (
     Blocks,
@@ -27,15 +28,17 @@ from tilewright.mapping.system.nest import (
     groups,
     operations,
 )
+from tilewright.mapping.system.plain import record_plainly
+from tilewright.mapping.system.seats import Seating, Seats
 from tilewright.mapping.system.stream import Item, StreamProgram, StreamTensor
-from tilewright.support import ResourceError, quoted
+from tilewright.support import ResourceError, get_logger, quoted
+
+log = get_logger(__name__)
 
 FACTORS: Final = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 """Tiles of a block along an axis that are considered."""
 MAX_BLOCK: Final = 32
 """Tiles of the largest block: what is unrolled."""
-MAX_STEP: Final = 20_000
-"""Calls of the longest step of a recurrence, which is unrolled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +53,12 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A group with its division among streams and its blocks."""
+    """A group, the streams that do it, its division among them, and its blocks; without, tile by tile."""
 
     group: Group
+    seats: Mapping[str, Seats]
     split: Split
-    blocks: Blocks
+    blocks: Blocks | None
     starved: bool
 
 
@@ -68,28 +72,51 @@ def schedule(program: Program, machine: SystemGraph, approach: Approach | None =
     chosen = approach or Heuristics()
     bound = bind(program, machine, chosen)
     _check_room(bound, machine)
-    found = groups(bound)
+    seating = Seating(machine)
     builder = NestBuilder(bound)
-    plans = [_plan(g, bound, machine, chosen) for g in found]
-    several = any(p.split.axis is not None for p in plans)
-    names = machine.streams if several else machine.streams[:1]
+    plans = [_plan(g, bound, seating, chosen) for g in groups(bound, seating.some_does)]
+    used = {name for p in plans for name in p.seats}
+    names = [name for name in machine.streams if name in used]
     streams: dict[str, tuple[Item, ...]] = {}
-    for n, name in enumerate(names):
-        run = DryRun(machine, name, chosen, frozenset())
+    for name in names:
+        out: list[Recorded] = []
+        run: DryRun | None = None
         for at, plan in enumerate(plans):
-            later = {t for p in plans[at + 1 :] for t in _read(p.group)}
-            part = _part(plan, n, len(names))
+            part = _part(plan, name)
             if part is None or part[1] < part[2]:
-                nodes = builder.build(plan.group, plan.blocks, part)
-                run.live = frozenset({*bound.outputs, *later, *read_otherwise(nodes)})
-                run_nodes(run, nodes, starved=plan.starved)
-            run.live = frozenset({*bound.outputs, *later})
-            if several or at + 1 == len(plans):
-                run.release()
-            if several and at + 1 < len(plans):
-                run.barrier(f"group{at}", [x for x in names if x != name])
-        streams[name] = finished(run.out)
+                if run is None or len(names) > 1:
+                    run = DryRun(plan.seats[name], chosen, out)
+                run.needed = frozenset(
+                    {*bound.outputs, *(t for p in plans[at + 1 :] for t in _read(p.group))}
+                )
+                _record(run, plan, part, builder)
+                if len(names) > 1 or at + 1 == len(plans):
+                    run.release()
+                out = run.out
+            if at + 1 < len(plans):
+                out += meeting(f"group{at}", name, [x for x in names if x != name])
+        streams[name] = finished(out)
     return StreamProgram(machine.name, machine.fingerprint, tensors_of(bound), streams)
+
+
+def _record(run: DryRun, plan: _Plan, part: tuple[str, int, int] | None, builder: NestBuilder) -> None:
+    """Record a stream's part of a plan, tile by tile where what is chosen on the way does not fit."""
+    if plan.blocks is not None:
+        nodes = builder.build(plan.group, plan.blocks, part)
+        before = run.state()
+        run.live = run.needed | read_otherwise(nodes)
+        try:
+            run_nodes(run, nodes, starved=plan.starved)
+        except ResourceError as error:
+            run.back_to(before)
+            log.info("stream %s of %s: tile by tile: %s", run.stream, run.machine.name, error.what)
+        else:
+            run.live = run.needed
+            return
+    run.live = run.needed | _read(plan.group) | {s.result.tensor for s in plan.group.stages}
+    run.release()
+    run.live = run.needed
+    run.out += record_plainly(run.seats, builder.build(plan.group, plan.group.small, part))
 
 
 # ---- plans ----
@@ -125,28 +152,26 @@ def _check_room(bound: BoundProgram, machine: SystemGraph) -> None:
         )
 
 
-def _plan(group: Group, bound: BoundProgram, machine: SystemGraph, approach: Approach) -> _Plan:
-    count = len(machine.streams)
-    work = {a: group.tiles(a) for a in group.axes}
+def _plan(group: Group, bound: BoundProgram, seating: Seating, approach: Approach) -> _Plan:
+    seats = seating.together(group.stages)
+    count = len(seats)
+    work = group.work
     splits = [
         Split(a, (-(-n // count) * (prod(work.values()) // n), i))
         for i, (a, n) in enumerate(work.items())
-        if n > 1
-    ]
-    if count == 1 or not splits:
-        splits = [Split(None, (prod(work.values()), 0))]
+        if n > 1 and count > 1
+    ] or [Split(None, (prod(work.values()), 0))]
     split = splits[approach.choose("split", splits, group)]
-    if split.axis is not None:
-        group = _evened(group, split.axis, count, machine)
+    if split.axis is None:
+        seats = seating.alone(group.stages)
+    else:
+        group = _evened(group, split.axis, count, seating.machine)
         work[split.axis] = -(-work[split.axis] // count)
-    options = list(_block_options(group, work, bound, machine, 1 if split.axis is None else count))
+    options = _block_options(group, work, bound, seats)
     if not options:
-        raise ResourceError(
-            f"stage {quoted(group.stages[0].stage)}: not one tile of each operand fits the memories of"
-            f" machine {quoted(machine.name)}"
-        )
+        return _Plan(group, seats, split, None, True)
     chosen = options[approach.choose("blocks", [b for b, _ in options], group)]
-    return _Plan(group, split, *chosen)
+    return _Plan(group, seats, split, *chosen)
 
 
 def _evened(group: Group, axis: str, streams: int, machine: SystemGraph) -> Group:
@@ -171,25 +196,26 @@ def _evened(group: Group, axis: str, streams: int, machine: SystemGraph) -> Grou
     return Group(tuple(map(shorter, group.stages)))
 
 
-def _part(plan: _Plan, n: int, streams: int) -> tuple[str, int, int] | None:
+def _part(plan: _Plan, stream: str) -> tuple[str, int, int] | None:
     """The tiles of one stream: equal parts, the first ones larger."""
+    if stream not in plan.seats:
+        return "", 0, 0
     if plan.split.axis is None:
-        return None if n == 0 else ("", 0, 0)
-    tiles = plan.group.tiles(plan.split.axis)
-    size, more = divmod(tiles, streams)
+        return None
+    n = list(plan.seats).index(stream)
+    size, more = divmod(plan.group.tiles(plan.split.axis), len(plan.seats))
     lo = n * size + min(n, more)
     return plan.split.axis, lo, lo + size + (n < more)
 
 
 def _block_options(
-    group: Group, work: Mapping[str, int], bound: BoundProgram, machine: SystemGraph, streams: int
+    group: Group, work: Mapping[str, int], bound: BoundProgram, seats: Mapping[str, Seats]
 ) -> list[tuple[Blocks, bool]]:
     """Blocks and orders of the axes with their estimated cycles, and whether moves decide those."""
     first = group.stages[0]
-    name = machine.streams[0]
-    estimate = _Estimate(group, work, bound, machine, name, streams)
-    mapped = [a for a in group.axes if first.reach(a) > 1 or work[a] == 1 or first.reach(a) == 1]
-    choices = [[f for f in FACTORS if f <= work[a]] if a in mapped else [1] for a in group.axes]
+    # streams that are alike have one estimate; of others the slowest counts, and the smallest memory
+    estimates = {e.key: e for e in (_Estimate(group, work, bound, s, len(seats)) for s in seats.values())}
+    choices = [[f for f in FACTORS if f <= work[a]] for a in group.axes]
     if len(group.axes) > 3:  # images: only axes that a call goes along are blocked
         choices = [c if first.reach(a) > 1 else [1] for a, c in zip(group.axes, choices, strict=True)]
     out: list[tuple[Blocks, bool]] = []
@@ -197,7 +223,7 @@ def _block_options(
         if prod(factors) > MAX_BLOCK:
             continue
         f = dict(zip(group.axes, factors, strict=True))
-        cycles, starved = estimate.cycles(f)
+        cycles, starved = max(e.cycles(f) for e in estimates.values())
         if cycles < inf:
             out.append((Blocks(tuple(f.items()), cycles), starved))
     best = min((b.cost for b, _ in out), default=0)
@@ -216,20 +242,14 @@ class _Estimate:
     """Cycles of a group by blocks: units and moves side by side, a fill a block."""
 
     def __init__(
-        self,
-        group: Group,
-        work: Mapping[str, int],
-        bound: BoundProgram,
-        machine: SystemGraph,
-        stream: str,
-        streams: int,
+        self, group: Group, work: Mapping[str, int], bound: BoundProgram, seats: Seats, streams: int
     ) -> None:
-        self.group, self.work, self.machine, self.streams = group, work, machine, streams
+        self.group, self.work, self.machine, self.streams = group, work, seats.machine, streams
         first = group.stages[0]
-        self.first = first
-        units = machine.units_of(first.instruction, stream)
-        self.units = max(1, len(units))
-        instruction = machine.instruction(first.instruction)
+        found = seats.of(first)
+        seat = found[0]
+        self.units = len({s.unit.name for s in found})
+        instruction = self.machine.instruction(first.instruction)
         sizes = {
             first.sizes[i]: min(n, first.extents[a]) if a else 1
             for i, (a, n) in first.axes.items()
@@ -239,29 +259,29 @@ class _Estimate:
         self.wait = instruction.latency.at(sizes)
         self.steps = prod(-(-first.extents[a] // first.reach(a)) for a in first.reduces)
         self.reads: list[tuple[int, frozenset[str], str, float, int]] = []
-        self.capacity = {m.name: m.bytes for m in machine.memories.values()}
-        if not units:
-            return
-        where = placements(machine, units[0], first.instruction)[0]
+        self.capacity = {m: size for m, (_, size) in seats.areas.items()}
         for o in first.operands:
             axes = {a for a in first.extents if any(a in x.vars for x in o.indices)}
             size = bound.tensors[o.tensor].dtype.bytes * prod(
                 min(first.reach(a), first.extents[a]) for a in axes if first.reach(a) > 1
             )
-            rate, latency = self.rate(machine.home, where[o.name], stream)
-            self.reads.append((size, frozenset(axes - set(first.reduces)), where[o.name], rate, latency))
+            rate, latency = self.rate(seat.loads.get(o.name, ()))
+            self.reads.append(
+                (size, frozenset(axes - set(first.reduces)), seat.memories[o.name], rate, latency)
+            )
         self.result = bound.tensors[first.result.tensor].dtype.bytes * prod(
             min(first.reach(a), first.extents[a]) for a in group.axes
         )
-        self.at = where[first.result.name]
+        self.at = seat.memories[first.result.name]
+        places = [m for _, _, m, _, _ in self.reads] + [self.at]
+        alike = [(*r[:2], *r[3:]) for r in self.reads]
+        rooms = [(places.index(m), self.capacity.get(m, 0)) for m in places]
+        self.key = repr((self.units, alike, rooms))
 
-    def rate(self, source: str, target: str, stream: str) -> tuple[float, int]:
-        if source == target:
-            return inf, 0
-        path = self.machine.path(source, target, stream)
+    def rate(self, path: Sequence[Mover]) -> tuple[float, int]:
         rates = [float(m.bytes_per_cycle) for m in path]
         rates += [self.machine.channels[c].bytes_per_cycle / self.streams for m in path for c in m.channels]
-        return min(rates), sum(m.latency for m in path)
+        return min(rates, default=inf), sum(m.latency for m in path)
 
     def cycles(self, factors: Mapping[str, int]) -> tuple[float, bool]:
         """Estimated cycles (``inf``: it does not fit), and whether moves take longer than units."""
@@ -275,12 +295,12 @@ class _Estimate:
             need[memory] = need.get(memory, 0) + 2 * part
             load += part / rate
             start = max(start, latency)
-        if any(n > self.capacity[m] for m, n in need.items() if m != self.machine.home):
+        if any(n > self.capacity[m] for m, n in need.items() if m in self.capacity):
             return inf, True
         compute = -(-tiles // self.units) * self.call
         if self.steps > 1:
             compute = max(compute, self.call)
         blocks = prod(-(-n // factors[a]) for a, n in self.work.items())
-        double = need[self.at] + tiles * self.result <= self.capacity[self.at]
+        double = need[self.at] + tiles * self.result <= self.capacity.get(self.at, 0)
         fill = load + (start + self.wait) * (0.3 if double else 1.0)
         return blocks * (self.steps * max(compute, load) + fill), load > compute

@@ -38,8 +38,8 @@ def factor_out(program: Program, stage: str, operands: Sequence[int], name: str)
     """Sum the products of ``stage`` without ``operands`` (by number, from 0) into a tensor ``name`` first.
 
     The first sum goes over the reduction axes that the operands do not depend on; the stage multiplies and
-    sums the rest. (ISA Mapper, Sec. 2.3: factoring, as for separable depthwise convolutions.) Results of
-    floating-point programs are rounded differently.
+    sums the rest. Constants are factored out in any case. (ISA Mapper, Sec. 2.3: factoring, as for separable
+    depthwise convolutions.) Results of floating-point programs are rounded differently.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -67,7 +67,7 @@ def factor_out(program: Program, stage: str, operands: Sequence[int], name: str)
     check_name(name, taken_names(program))
     taken = [operand_of(old, n) for n in operands]
     factors = sum_of_products(old)
-    outer = [f for f in factors if any(ld in taken for ld in _loads(f))]
+    outer = [f for f in factors if isinstance(f, Const) or any(ld in taken for ld in _loads(f))]
     inner = [f for f in factors if f not in outer]
     if not outer or not inner:
         raise ScheduleError(f"the operands {tuple(operands)} are none or all factors of stage {stage!r}")

@@ -10,7 +10,7 @@ from tilewright.support import TargetError
 
 
 def test_the_shipped_ones():
-    assert shipped_machines() == ("clusters", "davinci", "gemmini")
+    assert shipped_machines() == ("clusters", "davinci", "fused", "gemmini")
     clusters = load_machine("clusters")
     assert clusters.streams == ("c0", "c1", "c2", "c3")
     assert clusters.memories["c2.ra"].uses == 1

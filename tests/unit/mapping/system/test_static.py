@@ -3,6 +3,7 @@
 import pytest
 
 from machine_programs import (
+    MATMUL,
     RULES,
     arrays_of,
     check,
@@ -15,7 +16,8 @@ from machine_programs import (
     small,
 )
 from tilewright import lang
-from tilewright.mapping.system import Heuristics, execute, load_machine, schedule, time_streams
+from tilewright.ir import Program
+from tilewright.mapping.system import Heuristics, cover, execute, load_machine, schedule, time_streams
 from tilewright.mapping.system.stream import Repeat, walk
 from unit.mapping.kernels import separable
 
@@ -75,6 +77,62 @@ def test_programs_that_no_instruction_does_are_transformed():
     first = check(program, schedule(program, machine, approach), machine)
     assert approach.kinds["transformation"] > 1 and approach.kinds["program"] > 1
     assert best.cycles < first.cycles
+
+
+TERMS = {
+    "two products": lambda a, b, d, e: a * b + d * e,
+    "a factor in common": lambda a, b, d, e: (a + d) * b,
+    "a factor that is a sum, twice": lambda a, b, d, e: (a + d) * (b + e),
+    "a scaled product": lambda a, b, d, e: a * b * 2,
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_sums_of_products_are_distributed_and_factored(name):
+    """By an instruction that adds to a result, or by one that adds up results, as the machine has them."""
+    a, b, d, e = (lang.placeholder((9, 9), name=n) for n in "ABDE")
+    k = lang.reduce_axis(9, "k")
+
+    def value(i, j):
+        return lang.sum(TERMS[name](a[i, k], b[k, j], d[i, k], e[k, j]), axis=k)
+
+    program = lang.program([a, b, d, e], [lang.compute((9, 9), value, name="F")])
+    data = small(file=4096)
+    for i, text in (("add", "X[i, j] + Y[i, j]"), ("twice", "X[i, j] * f32(2.0)")):
+        inputs = [f"{o} = input(f32[m, n])" for o in ("XY" if i == "add" else "X")]
+        head = [f'program("{i}")', *MATMUL[1:3], *inputs, "Z = output(f32[m, n])", *MATMUL[7:10]]
+        lines = [line.replace('stage("C")', 'stage("Z")') for line in (*head, f"    Z[i, j] = {text}")]
+        data["instructions"].append({"name": i, "semantics": lines, "cycles": "m"})
+        for u in data["units"]:
+            u["places"][i] = {o: ["c"] for o in (*("XY" if i == "add" else "X"), "Z")}
+    data["memories"][3]["uses"] = 3
+    machine = machine_of(data)
+    steps, selection = cover(program, machine, Heuristics())
+    assert steps.trace.steps and not selection.uncovered
+    check(program, schedule(program, machine), machine)
+
+
+def test_normalisation_after_a_convolution_is_computed_with_it():
+    """Scaled, shifted and cut off tile by tile, and stage by stage through the home memory."""
+    machine, (h, w, n) = load_machine("davinci"), (4, 20, 16)
+    x, f = lang.placeholder((h, w, n), "f16", name="X"), lang.placeholder((n, n), "f16", name="W")
+    scale, shift = (lang.placeholder((n,), name=name) for name in ("scale", "shift"))
+    k, zero = lang.reduce_axis(n, "k"), lang.const(0, "f32")
+
+    def conv(i, j, o):
+        return lang.sum(lang.cast(x[i, j, k], "f32") * lang.cast(f[k, o], "f32"), axis=k)
+
+    c = lang.compute((h, w, n), conv, name="C")
+    y = lang.compute((h, w, n), lambda i, j, o: c[i, j, o] * scale[o] + shift[o], name="Y")
+    z = lang.compute((h, w, n), lambda i, j, o: lang.maximum(y[i, j, o], zero), name="Z")
+    whole = lang.program([x, f, scale, shift], [z])
+    together = check(whole, schedule(whole, machine), machine).cycles
+    apart = 0
+    for stage in whole.stages:
+        inputs = tuple(b for b in whole.buffers if b.name in stage.reads)
+        part = Program(stage.name, (), inputs, (whole.buffer(stage.writes[0]),), (), (stage,))
+        apart += check(part, schedule(part, machine), machine).cycles
+    assert together * 1.5 < apart
 
 
 def test_moves_take_elements_that_lie_apart():
