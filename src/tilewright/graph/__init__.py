@@ -23,7 +23,6 @@ from tilewright.graph.model import (
     TensorType,
     type_of,
 )
-from tilewright.graph.ops.common import NARROW_INTEGERS
 from tilewright.graph.parts import decomposed_operators
 from tilewright.graph.passes import (
     FILLED,
@@ -65,7 +64,6 @@ __all__ = [
     "Group",
     "INTEGER_PASSES",
     "Inference",
-    "NARROW_INTEGERS",
     "OWN",
     "PASSES",
     "Partition",
