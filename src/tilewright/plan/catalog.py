@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tilewright.plan.algorithms.rule import StrassenRule, WinogradRule
+from tilewright.plan.blocks import BlocksRule
 from tilewright.plan.contraction.rule import ContractionRule
 from tilewright.plan.contraction.windows_rule import WindowsRule
 from tilewright.plan.elementwise.rule import ElementwiseRule
@@ -30,6 +31,7 @@ RULES: Final[Mapping[str, Rule[Any, Any]]] = MappingProxyType(
         for rule in (
             ContractionRule(),
             WindowsRule(),
+            BlocksRule(),
             GeneralRule(),
             RowsRule(),
             LanesRule(),

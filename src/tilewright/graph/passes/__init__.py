@@ -8,6 +8,7 @@ from typing import Final
 from tilewright.graph.model import Graph
 from tilewright.graph.passes.base import Pass
 from tilewright.graph.passes.batch_norm import FoldChannelAffine
+from tilewright.graph.passes.blocks import PackBlocks
 from tilewright.graph.passes.copies import CopyValues, ValueCopy
 from tilewright.graph.passes.fill import FILLED, FillBlocks
 from tilewright.graph.passes.groups import MergeGroups
@@ -26,6 +27,7 @@ from tilewright.graph.passes.views import SimplifyViews, SinkViews
 #: those that are stored quantised.
 PASSES: Final[tuple[Pass, ...]] = (
     WidenHalf(),
+    PackBlocks(),
     FoldDequantised(),
     RemoveIdentities(),
     FoldChannelAffine(),
@@ -75,6 +77,7 @@ __all__ = [
     "IntegerProducts",
     "MergeGroups",
     "NarrowInputs",
+    "PackBlocks",
     "Pass",
     "RemoveIdentities",
     "ShareSubexpressions",
