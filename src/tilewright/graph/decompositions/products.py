@@ -9,6 +9,7 @@ Source: `ContribOperators.md` of onnxruntime.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -78,6 +79,8 @@ def matmul_n_bits(
             "weights in another order than that of their numbers (g_idx, weight_prepacked)"
         )
     p.ctx.require(bits in (2, 4, 8) and block > 0, f"weights of {bits} bits in blocks of {block}")
+    # a run that knows its rows has plans for one, as a token has, and for more
+    _ = math.prod(p.shape(0)[:-1]) > 1
     blocks = -(-depth // block)
     matrix = p.ctx.static(1)
     fits = matrix.dtype == np.uint8 and matrix.size == rows * blocks * (block * bits // 8)
