@@ -121,7 +121,8 @@ class Packs:
 
     def add(self, key: _PackKey, packed: Array) -> Array:
         """Remember a pack, if its arrays, whose identities are first in the key, are kept; an equal one of
-        before takes its place: graphs at parts of a range make the same constants, each its own."""
+        before takes its place: graphs at parts of a range make the same constants, each its own.
+        """
         content = packed.reshape(-1).view(np.uint8)
         known = self._contents.setdefault((packed.dtype, packed.shape, zlib.crc32(content.data)), packed)
         if known is not packed and np.array_equal(known.reshape(-1).view(np.uint8), content):
