@@ -259,7 +259,8 @@ def checked_array(given: object, info: TensorInfo) -> Array:
         raise InputError(f"the input {info} cannot be made an array: {error}") from None
     if info.texts is not None:
         array, info = _numbers(array, info), replace(info, texts=None)
-    if array.dtype == _INTEGERS.get(info.dtype):
+    held = _INTEGERS.get(info.dtype)
+    if held is not None and array.dtype == held:
         array = array.view(info.dtype)
     if (
         array.dtype == info.dtype
