@@ -6,6 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
+from tilewright.driver import verify_model
 from tilewright.support import InputError
 
 X = np.array([[-9, -8, -1.5, 0], [1.5, 3, 7, 15]], np.float32)
@@ -116,6 +117,13 @@ def test_inputs_are_arrays_of_the_type_or_of_bytes(kind, tmp_path):
     assert model.sample_feeds()["q"].dtype == _right(kind).dtype
     with pytest.raises(InputError, match="got elements of float32"):
         model.run(None, {"q": X})
+
+
+@pytest.mark.parametrize("reference", ["onnx", "onnxruntime"])
+def test_small_floats_are_verified(reference):
+    model = _cast("FLOAT8E4M3FN")
+    model.opset_import[0].version, model.ir_version = 21, 10
+    assert verify_model(tw.compile(model, threads=1), model, {"x": X}, reference).ok
 
 
 def test_saved_models_give_bf16(tmp_path):
