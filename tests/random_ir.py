@@ -104,6 +104,8 @@ def exprs(draw, buffers, dtype=None, depth=3):
     sub = exprs(buffers, dtype, depth - 1)
     matching = [b for b in buffers if b.dtype == dtype]
     choice = draw(st.integers(0, 9)) if depth else draw(st.integers(0, 2))
+    if dtype.small and choice in (3, 4, 5, 9):
+        choice = 0
     if choice == 1:
         return OfIndex(draw(indices()), dtype)
     if choice == 2 and matching:
@@ -142,7 +144,7 @@ def exprs(draw, buffers, dtype=None, depth=3):
         return Select(draw(exprs(buffers, BOOL, depth - 1)), draw(sub), draw(sub))
     if choice == 8:
         mode = draw(st.sampled_from(CAST_MODES))
-        others = [d for d in DTYPES.values() if mode != "bits" or d.bytes == dtype.bytes]
+        others = [d for d in DTYPES.values() if mode != "bits" or d.bits == dtype.bits]
         return Cast(draw(exprs(buffers, draw(st.sampled_from(others)), depth - 1)), dtype, mode)
     if choice == 9 and dtype.is_float:
         # of positive numbers the machine's choice

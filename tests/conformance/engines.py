@@ -9,20 +9,14 @@ import tilewright
 from conformance.node_cases import Arrays
 from model_cases import run_partition
 from tilewright.frontend import import_onnx
-from tilewright.graph import NARROW_INTEGERS, fuse, simplify
-from tilewright.ir import dtype_of
+from tilewright.graph import fuse, simplify
 
 
 def reference(model: onnx.ModelProto, feeds: Arrays, constants: Arrays) -> list[np.ndarray]:
     """Import, simplify, fuse, and evaluate each group's program by numpy."""
     shapes = {name: array.shape for name, array in feeds.items()}
     graph = import_onnx(model, shapes=shapes, constants=constants)
-    narrow = {name: NARROW_INTEGERS[type_] for name, type_ in graph.narrow.items()}
-    held = {
-        name: array.astype(dtype_of(narrow[name].held).numpy)
-        for name, array in feeds.items()
-        if name in narrow
-    }
+    held = {}
     for name, texts in graph.texts.items():
         if name in feeds:
             numbers = {text: at for at, text in enumerate(texts)}
@@ -30,7 +24,6 @@ def reference(model: onnx.ModelProto, feeds: Arrays, constants: Arrays) -> list[
             held[name] = np.array(given).reshape(feeds[name].shape)
     found = run_partition(fuse(simplify(graph)), {**feeds, **held})
     names = [value.name for value in model.graph.output]
-    found |= {name: found[name].view(narrow[name].numpy) for name in names if name in narrow}
     found |= {name: np.array(graph.texts[name], object)[found[name]] for name in names if name in graph.texts}
     return [found[name] for name in names]
 

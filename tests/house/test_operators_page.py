@@ -25,14 +25,14 @@ computes is compared with the onnx package's node tests (`tests/conformance`) an
 compiled: constants, what is computed from shapes, or inputs fixed by `constants={{name: array}}`. *Taken
 apart* are operators that become several simpler ones.
 
-Element types: f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, bool; int4, uint4, int2, uint2
-(each held as a byte); no 8-bit floating point. Every size is known when compiling (`shapes={{name: (1, 3,
-224, 224)}}` settles those that a model leaves open) or open within ranges; `Loop`, `Scan` and `If` are
-written out or decided then, sequences and optional values are what they hold. With `dynamic=` data may say
-sizes (`NonZero`, `Compress`, `NonMaxSuppression`, what an input gives to `Expand`) and the course of `If` and
-`Loop`. What is missing is said by name, all nodes at once; not there today are `Unique` of what a run
-computes, sequences that a model is given or gives, strings, and images in files.
-"""
+Element types: f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, bool; int4, uint4, int2,
+uint2, the float8 types, float8e8m0 and float4e2m1, which are moved, converted, quantised and
+dequantised. Every size is known when compiling (`shapes={{name: (1, 3, 224, 224)}}` settles those that
+a model leaves open) or open within ranges; `Loop`, `Scan` and `If` are written out or decided then,
+sequences and optional values are what they hold. With `dynamic=` data may say sizes (`NonZero`,
+`Compress`, `NonMaxSuppression`, what an input gives to `Expand`) and the course of `If` and `Loop`.
+What is missing is said by name, all nodes at once; not there today are `Unique` of what a run computes,
+sequences that a model is given or gives, strings, and images in files. """
 
 
 def _standard(name):

@@ -30,6 +30,7 @@ _COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "compile": "Compile MODEL, and report its inputs, outputs, kernels and memory.",
         "run": "Run MODEL on given inputs, or on random ones.",
+        "generate": "Write the text that a language model lets follow a prompt.",
         "bench": "Time MODEL, alone or against other engines.",
         "verify": "Compare MODEL's values with a reference.",
         "explain": "Show what MODEL was compiled to, from groups of nodes to assembly.",

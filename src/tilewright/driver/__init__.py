@@ -6,6 +6,7 @@ from tilewright.driver.cluster import ClusterMeasurer
 from tilewright.driver.compile import compile_model
 from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.emit import FORMS, EmittedUnit, Form, emit_model
+from tilewright.driver.engines import optional_module
 from tilewright.driver.explained import GroupInfo
 from tilewright.driver.graph_plan import graph_units
 from tilewright.driver.layout_tuning import (
@@ -105,6 +106,7 @@ __all__ = [
     "dot_gops",
     "emit_model",
     "nest_times",
+    "optional_module",
     "copying",
     "measure_limits",
     "line_seconds",

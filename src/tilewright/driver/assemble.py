@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -108,6 +109,7 @@ class Packs:
     def __init__(self) -> None:
         self._made: dict[_PackKey, Array] = {}
         self._kept: dict[int, Array] = {}
+        self._contents: dict[tuple[Any, ...], Array] = {}
 
     def keep(self, array: Array) -> None:
         """Remember what becomes of an array from now on; it lives as long as this does."""
@@ -117,11 +119,18 @@ class Packs:
         """What was packed before."""
         return self._made.get(key)
 
-    def add(self, key: _PackKey, packed: Array) -> None:
-        """Remember a pack, if its arrays, whose identities are first in the key, are kept."""
+    def add(self, key: _PackKey, packed: Array) -> Array:
+        """Remember a pack, if its arrays, whose identities are first in the key, are kept; an equal one of
+        before takes its place: graphs at parts of a range make the same constants, each its own.
+        """
+        content = packed.reshape(-1).view(np.uint8)
+        known = self._contents.setdefault((packed.dtype, packed.shape, zlib.crc32(content.data)), packed)
+        if known is not packed and np.array_equal(known.reshape(-1).view(np.uint8), content):
+            packed = known
         ids, *_ = key
         if isinstance(ids, tuple) and self._kept.keys() >= set(ids):
             self._made[key] = packed
+        return packed
 
     @property
     def nbytes(self) -> int:
@@ -183,8 +192,7 @@ def _packed(
             key = ((id(array),), b.dtype, b.shape, b.layout, steps_of, declared[b.name].layout)
             want(at, b.name, key, partial(_pack, array, b, steps_of, declared[b.name].layout))
     for key, future in packing.items():
-        packed[key] = future.result()
-        packs.add(key, packed[key])
+        packed[key] = packs.add(key, future.result())
     return {at: packed[key] for at, key in wanted.items()}, buffers
 
 

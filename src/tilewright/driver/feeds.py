@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.graph import NARROW_INTEGERS, Graph
+from tilewright.graph import Graph
 from tilewright.ir import dtype_of
 from tilewright.runtime import TensorInfo
 
@@ -12,7 +12,5 @@ def tensor_info(
 ) -> TensorInfo:
     """The description of a value of the graph under a name; with strides where it is no dense array."""
     type_ = graph.types[value]
-    narrow = graph.narrow.get(name or value)
-    dtype = dtype_of(type_.dtype).numpy if narrow is None else NARROW_INTEGERS[narrow].numpy
     texts, keys = graph.texts.get(name or value), graph.maps.get(name)
-    return TensorInfo(name or value, dtype, type_.sizes, strides, texts, keys)
+    return TensorInfo(name or value, dtype_of(type_.dtype).numpy, type_.sizes, strides, texts, keys)

@@ -98,7 +98,7 @@ class CompiledModel(FixedModel, Explained):
             for name, value in zip(graph.output_names, graph.outputs, strict=True)
         )
         """Name, dtype and shape of each output."""
-        shown = {*graph.narrow, *graph.texts, *graph.maps}
+        shown = {*graph.texts, *graph.maps}
         self._shown = {info.name: info for info in self.outputs if info.name in shown}
 
     @property

@@ -22,7 +22,7 @@ from onnx.reference import ReferenceEvaluator
 from tilewright.driver.engines import first_line, have_module, onnxruntime_errors, optional_module
 from tilewright.driver.model import CompiledModel
 from tilewright.graph import FILLED
-from tilewright.ir import BF16, Program, most_iterations
+from tilewright.ir import BF16, Program, dtype_of, most_iterations
 from tilewright.lang import evaluate, largest
 from tilewright.runtime import SavedModel
 from tilewright.support import Comparison, InputError, InstallationError, compare, compare_norms
@@ -181,6 +181,9 @@ def _in_steps(actual: Array, expected: Array, magnitude: float) -> Comparison:
 def _compare(
     actual: Array, expected: Array, terms: int, rounded: bool, quantised: bool = False
 ) -> Comparison:
+    if expected.dtype == np.uint8 and actual.dtype != np.uint8 and dtype_of(actual.dtype).small:
+        # onnxruntime gives the bytes of small floats
+        expected = expected.view(actual.dtype)
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return Comparison(ratio=float("inf"), index=(), count=max(actual.size, 1))
     finite = np.abs(expected[np.isfinite(expected)]) if expected.dtype.kind == "f" else np.abs(expected * 1)

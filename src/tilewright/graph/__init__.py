@@ -25,7 +25,6 @@ from tilewright.graph.model import (
     type_of,
 )
 from tilewright.graph.operand import compute
-from tilewright.graph.ops.common import NARROW_INTEGERS
 from tilewright.graph.parts import decomposed_operators
 from tilewright.graph.passes import (
     FILLED,
@@ -81,7 +80,6 @@ __all__ = [
     "MOST_COUNTED",
     "MemoryPlan",
     "MergeGroups",
-    "NARROW_INTEGERS",
     "NarrowInputs",
     "Node",
     "NodesProgram",

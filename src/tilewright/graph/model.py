@@ -198,8 +198,6 @@ class Graph:
     """What nodes do that run graphs, or work on lists (``control.py``), by their first outputs."""
     lists: Mapping[str, ListType] = field(default_factory=dict)
     """The types of values that are lists of a run, or may be absent."""
-    narrow: Mapping[str, str] = field(default_factory=dict)
-    """Inputs and outputs, by the model's names, of integers of 4 or 2 bits, and which these are."""
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Inputs and outputs, by the model's names, of numbers that stand for texts, and these in their order."""
     maps: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from tilewright.graph.registry import (
     build,
     find_operator,
 )
-from tilewright.ir import MAX_RANK, Program
+from tilewright.ir import MAX_RANK, Program, dtype_of
 from tilewright.support import InputError, InternalError, ModelError, NodeLocation, ProgramError, quoted
 
 
@@ -150,7 +150,15 @@ def apply(entry: Operator, context: Context, operands: Sequence[Operand | None])
     fits = entry.min_inputs <= len(present) <= most
     context.require(fits, f"it has {len(present)} inputs, which is not what it takes")
     with blaming(context.node):
-        made = build(entry, context, present)
+        try:
+            made = build(entry, context, present)
+        except ProgramError as error:
+            small = next((t.dtype for t in context.types if t and dtype_of(t.dtype).small), None)
+            if small is None:
+                raise
+            raise context.unsupported(
+                f"{error.what}: those of {small} are only moved, converted, quantised and dequantised"
+            ) from error
     wanted = [at for at, value in enumerate(context.node.outputs) if value]
     if wanted and wanted[-1] >= len(made):
         raise context.unsupported(f"its output {wanted[-1]} is not supported")

@@ -120,7 +120,12 @@ class IndexRange:
     def outside(self, array: Array) -> str:
         """What is wrong with an array of that input; nothing if all is well."""
         taken = array.reshape(-1)[self.first :: self.stride]
-        wrong = np.flatnonzero((taken < self.low) | (taken >= self.high))
+        if isinstance(self.high, Size):
+            # what is larger may be known of a size of a run, one number at a time
+            outside = np.array([not self.low <= int(n) < self.high for n in taken], bool)
+        else:
+            outside = (taken < self.low) | (taken >= self.high)
+        wrong = np.flatnonzero(outside)
         if not wrong.size:
             return ""
         place = np.unravel_index(self.first + int(wrong[0]) * self.stride, array.shape or (1,))

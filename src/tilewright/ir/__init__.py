@@ -63,6 +63,7 @@ from tilewright.ir.dtypes import (
     I16,
     I32,
     I64,
+    SMALL_DTYPES,
     U8,
     U16,
     U32,
@@ -198,7 +199,7 @@ from tilewright.ir.rewrite import (
     substitute_body,
     substitute_pred,
 )
-from tilewright.ir.scalar_ops import UndefinedError
+from tilewright.ir.scalar_ops import UndefinedError, small_floats
 from tilewright.ir.sharing import Numbering, shared_nodes
 from tilewright.ir.sizes import bind_params, buffer_at, function_at, param_value, program_at
 from tilewright.ir.stmt import (
@@ -288,6 +289,7 @@ __all__ = [
     "Alloc",
     "Atom",
     "BF16",
+    "SMALL_DTYPES",
     "BINARY_OPS",
     "BOOL",
     "Barrier",
@@ -474,6 +476,7 @@ __all__ = [
     "substitute",
     "substitute_body",
     "substitute_expr",
+    "small_floats",
     "substitute_index",
     "substitute_pred",
     "sums_lanes",

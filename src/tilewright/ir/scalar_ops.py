@@ -8,6 +8,8 @@ share this file; a back end that disagrees with it is wrong.
 * division by zero, a shift by the width or more, and a float outside of the range of a ``wrap`` cast to an
   integer are errors (:class:`UndefinedError`): the IR leaves them undefined
 * functions of :data:`~tilewright.ir.expr.CALLS` are evaluated in f64 and rounded once
+* small types (``DType.small``) are compared and converted only; what is out of a small float's range becomes
+  infinite, or NaN where there is no infinity, or the largest number where there is neither
 """
 
 from __future__ import annotations
@@ -62,8 +64,23 @@ def rounder(dtype: DType) -> Callable[[Any], Value]:
             return lambda x: np.float16(float(x))
         case "bf16":
             return lambda x: _int_to_bf16(x) if type(x) is int else _f64_to_bf16(float(x))
+        case _ if dtype.small and dtype.is_float:
+            return lambda x: small_floats(np.asarray(x), dtype)[()]
         case _:
             raise ValueError(f"{dtype} is not a float type")
+
+
+def small_floats(a: np.ndarray[Any, Any] | np.float64, dtype: DType, saturate: bool = False) -> Any:
+    """Numbers rounded to a small float type as :mod:`ml_dtypes` does: to f32 first, then to nearest.
+
+    Of two numbers as near it is the even one (the larger one of powers of two). ``saturate`` gives the
+    largest number for those beyond it, infinite ones too; NaN stays.
+    """
+    with np.errstate(all="ignore"):
+        given = np.asarray(a).astype(np.float32)
+        if saturate:
+            given = np.clip(given, -np.float32(dtype.max_value), np.float32(dtype.max_value))
+        return given.astype(dtype.numpy)
 
 
 def wrapper(dtype: DType) -> Callable[[int], int]:
@@ -92,6 +109,8 @@ def from_array(array: np.ndarray[Any, Any], dtype: DType) -> list[Value]:
 
 def unary(op: str, dtype: DType) -> Callable[[Value], Value]:
     """The unary operation ``op`` on values of ``dtype``; UndefinedError where it has no meaning."""
+    if dtype.small:
+        raise UndefinedError(f"{op} has no meaning on {dtype}")
     if dtype.is_float:
         if op == "neg":
             return operator.neg
@@ -198,7 +217,9 @@ def _int_binary(op: str, dtype: DType) -> Callable[[int, int], int] | None:
 def binary(op: str, dtype: DType) -> Callable[[Value, Value], Value]:
     """The binary operation ``op`` on values of ``dtype``; UndefinedError where it has no meaning."""
     found: Callable[[Value, Value], Value] | None
-    if dtype.is_float:
+    if dtype.small:
+        found = None
+    elif dtype.is_float:
         found = _float_binary(op, dtype)
     elif dtype.kind == "bool":
         logic: dict[str, Callable[[bool, bool], bool]] = {
@@ -238,6 +259,8 @@ def cast(source: DType, target: DType, mode: str) -> Callable[[Value], Value]:
         return _bit_cast(source, target)
     if target.kind == "bool":
         return lambda a: bool(a != 0)
+    if target.small and target.is_float and mode == "saturate":
+        return lambda a: small_floats(np.asarray(a), target, saturate=True)[()]
     if target.is_float:
         return rounder(target) if source.kind != "bool" else lambda a: rounder(target)(int(a))
     low, high = int(target.min_value), int(target.max_value)
@@ -265,7 +288,7 @@ def cast(source: DType, target: DType, mode: str) -> Callable[[Value], Value]:
 
 
 def _bit_cast(source: DType, target: DType) -> Callable[[Value], Value]:
-    if source.bytes != target.bytes:
+    if source.bits != target.bits:
         raise UndefinedError(f"the bits of a {source} do not fit a {target}")
 
     def reinterpret(a: Value) -> Value:
@@ -331,7 +354,7 @@ CALL_ARITY = MappingProxyType({"pow": 2, "atan2": 2, "copysign": 2, "ldexp": 2, 
 
 def call(fn: str, dtype: DType) -> Callable[..., Value]:
     """The pure function ``fn`` on values of ``dtype``; ``round`` is to even."""
-    if not dtype.is_float:
+    if not dtype.is_float or dtype.small:
         raise UndefinedError(f"{fn} has no meaning on {dtype}")
     if fn == "fma":
         return _fma(dtype)

@@ -158,6 +158,8 @@ def check_expr(e: Expr, names: Names) -> None:
 
 
 def _check_node(e: Expr, names: Names) -> None:
+    if isinstance(e, Unary | Binary | Call) and e.dtype.small:
+        names.fail(f"arithmetic on {e.dtype} in {e}")
     match e:
         case Const():
             _check_const(e, names)
@@ -196,7 +198,7 @@ def _check_node(e: Expr, names: Names) -> None:
             _check_dtype(e.dtype, names)
             if e.mode not in CAST_MODES:
                 names.fail(f"unknown cast mode {quoted(e.mode)}")
-            if e.mode == "bits" and e.a.dtype.bytes != e.dtype.bytes:
+            if e.mode == "bits" and e.a.dtype.bits != e.dtype.bits:
                 names.fail(f"the bits of a {e.a.dtype} do not fit a {e.dtype} in {e}")
         case Call():
             if e.fn not in CALLS and e.fn not in MACHINE_CALLS:

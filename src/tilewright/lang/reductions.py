@@ -12,7 +12,7 @@ from tilewright.ir import Const, DType, Expr, Index
 from tilewright.lang.conversions import to_expr
 from tilewright.lang.functions import condition_of
 from tilewright.lang.source import Place, here, problem
-from tilewright.lang.values import Axis, AxisName, Scalar, ValueLike
+from tilewright.lang.values import Axis, AxisName, Scalar, ValueLike, no_arithmetic
 
 Kind: TypeAlias = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"]
 
@@ -124,6 +124,8 @@ def _fold(kind: Kind, x: ValueLike, axis: Axis | Sequence[Axis], where: Scalar |
         )
     if not boolean and kind in ("any", "all"):
         raise problem(f"lang.{kind} of values of type {value.dtype}", "compare them with something")
+    if value.dtype.small:
+        raise no_arithmetic(value.dtype)
     if value.dtype in (ir.F16, ir.BF16):
         wide = result(_reduction(kind, (_in_f32(value),), axes, where))
         return Scalar(ir.Cast(wide.expr, value.dtype))

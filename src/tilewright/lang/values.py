@@ -12,6 +12,7 @@ import numpy as np
 from tilewright import ir
 from tilewright.ir import DType, Expr, Index
 from tilewright.lang.source import Place, problem
+from tilewright.support import ProgramError
 
 
 class IndexExpr:
@@ -246,6 +247,12 @@ class Rest:
         return tuple(self.axes[: max(0, count)])
 
 
+def no_arithmetic(dtype: DType) -> ProgramError:
+    """The error for values of a small type that are computed with."""
+    wide = "f32" if dtype.is_float else "i32"
+    return problem(f"arithmetic on values of type {dtype}", f"convert them: lang.cast(x, '{wide}')")
+
+
 class Scalar:
     """A scalar expression of a fixed element type; operators need operands of the same type.
 
@@ -258,6 +265,10 @@ class Scalar:
     expr: Expr
 
     def __init__(self, expr: Expr) -> None:
+        if isinstance(expr, ir.Unary | ir.Binary | ir.Call):
+            operands = ir.children(expr)[0].dtype
+            if operands.small:
+                raise no_arithmetic(operands)
         self.expr = expr
 
     @property

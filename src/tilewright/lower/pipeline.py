@@ -19,6 +19,7 @@ from tilewright.lower.inits import decompose_inits
 from tilewright.lower.instructions import expand_instructions
 from tilewright.lower.math import expand_math_calls
 from tilewright.lower.partition import partition_loops
+from tilewright.lower.small_types import hold_small
 from tilewright.lower.thread_shares import shrink_private
 from tilewright.target import Instruction
 
@@ -38,7 +39,9 @@ _FLATTEN = Pass("flatten_blocks", lambda func, _: flatten_blocks(func))
 _SHRINK = Pass("shrink_private", lambda func, _: shrink_private(func))
 
 PIPELINE: tuple[Pass, ...] = (
-    # first: it sees blocks, as the judges do
+    # before all that reads types: machines have bytes
+    Pass("hold_small", lambda func, _: hold_small(func)),
+    # before blocks are gone: it sees them, as the judges do
     Pass("insert_barriers", lambda func, _: insert_barriers(func)),
     Pass("mark_asynchronous", lambda func, _: mark_asynchronous(func)),
     Pass("mark_atomic", lambda func, _: mark_atomic(func)),

@@ -11,6 +11,7 @@ from tilewright.cost import Machine
 from tilewright.ir import Program
 from tilewright.plan.algorithms.accuracy import AUTO, Accuracy
 from tilewright.plan.algorithms.methods import Asked, Choice, cheapest
+from tilewright.plan.blocks import block_nests
 from tilewright.plan.clusters import Planned, carry_out, clusters
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.contraction.gemv import split_streams
@@ -34,7 +35,7 @@ from tilewright.plan.rows.split_updates import share_updates
 from tilewright.plan.rule import Cluster, Context, Nest
 from tilewright.plan.streaming_stores import store_past_caches, streamed_results
 from tilewright.schedule import Schedule
-from tilewright.support import ScheduleError
+from tilewright.support import ScheduleError, get_logger
 from tilewright.target import GpuTarget, Target
 
 Chosen: TypeAlias = tuple[str, Choice]
@@ -54,6 +55,12 @@ def plan_unit(
     """
     if isinstance(machine.on, GpuTarget):
         return plan_on_gpu(program, machine)
+    blocks = block_nests(Context(program, machine, frozenset(constants)))
+    if blocks:
+        try:
+            return plan_groups(program, machine, constants, (), blocks)
+        except ScheduleError as error:
+            get_logger(__name__).info("no sums of blocks in registers: %s", error.what)
     planned = plan_stages(program, machine, constants, accuracy=accuracy)
     fused = better_fusion(program, machine, planned.plan)
     if fused is None:

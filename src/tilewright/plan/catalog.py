@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tilewright.plan.algorithms.rule import StrassenRule, WinogradRule
+from tilewright.plan.blocks import BlocksRule
 from tilewright.plan.contraction.rule import ContractionRule
 from tilewright.plan.contraction.windows_rule import WindowsRule
 from tilewright.plan.elementwise.rule import ElementwiseRule
@@ -37,6 +38,7 @@ RULES: Final[Catalog[str, Rule[Any, Any]]] = Catalog(
         GpuRowsRule(),
         GpuElementsRule(),
         # those that go with rewrites of the program, and trees that are written
+        BlocksRule(),
         LanesRule(),
         PartsRule(),
         FusedRule(),

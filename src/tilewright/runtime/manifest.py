@@ -14,7 +14,7 @@ from tilewright.runtime.container import newer_or_older
 from tilewright.runtime.device_code import DeviceCode, read_device_code
 from tilewright.runtime.entries import MalformedError, entry, list_of, number, numbers, size, text
 from tilewright.runtime.executor import Amount, BufferRef, KernelCall, ParamRef, RangeCheck, amount_in
-from tilewright.runtime.tensors import TensorInfo, tensor_bytes
+from tilewright.runtime.tensors import SMALL, TensorInfo, tensor_bytes
 from tilewright.support import ArtefactError
 
 SCHEMA: Final = 3
@@ -27,8 +27,8 @@ WEIGHTS: Final = "weights"
 """The section of the constants."""
 
 _INTEGERS: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_NARROW: Final = ("int4", "uint4", "int2", "uint2")
-DTYPES: Final = ("bool", *_INTEGERS, *_NARROW, "bfloat16", "float16", "float32", "float64")
+_SMALL: Final = tuple(dtype.name for dtype in SMALL)
+DTYPES: Final = ("bool", *_INTEGERS, *_SMALL, "bfloat16", "float16", "float32", "float64")
 """The element types of inputs and outputs."""
 _MAX_RANK: Final = 64
 

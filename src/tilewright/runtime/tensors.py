@@ -16,18 +16,25 @@ from tilewright.support import InputError, quoted, suggestion, whole_number
 
 Array = npt.NDArray[Any]
 
-#: Integers of fewer than 8 bits, and the bytes in which kernels read and write them.
-_HELD: Final = MappingProxyType(
+#: Integers of fewer than 8 bits, whose elements may be given as such bytes.
+_INTEGERS: Final = MappingProxyType(
     {
-        np.dtype(narrow): np.dtype(np.int8 if signed else np.uint8)
-        for narrow, signed in (
-            (ml_dtypes.int4, True),
-            (ml_dtypes.uint4, False),
-            (ml_dtypes.int2, True),
-            (ml_dtypes.uint2, False),
-        )
+        np.dtype(ml_dtypes.int4): np.dtype(np.int8),
+        np.dtype(ml_dtypes.uint4): np.dtype(np.uint8),
+        np.dtype(ml_dtypes.int2): np.dtype(np.int8),
+        np.dtype(ml_dtypes.uint2): np.dtype(np.uint8),
     }
 )
+_FLOATS: Final = (
+    ml_dtypes.float8_e4m3fn,
+    ml_dtypes.float8_e4m3fnuz,
+    ml_dtypes.float8_e5m2,
+    ml_dtypes.float8_e5m2fnuz,
+    ml_dtypes.float8_e8m0fnu,
+    ml_dtypes.float4_e2m1fn,
+)
+SMALL: Final = (*_INTEGERS, *map(np.dtype, _FLOATS))
+"""Element types that numpy has not by itself, of a byte in memory."""
 SMALL_INTEGERS = 2
 """Integer inputs that index nothing are drawn from 0 up to, not including, this."""
 
@@ -126,7 +133,7 @@ def draw_feeds(inputs: Sequence[TensorInfo], bounds: Mapping[str, int], seed: ob
             feeds[info.name] = np.array(info.texts, object)[
                 generator.integers(0, len(info.texts), info.shape)
             ]
-        elif info.dtype.kind in "iu" or info.dtype in _HELD:
+        elif info.dtype.kind in "iu" or info.dtype in _INTEGERS:
             high = max(1, bounds.get(info.name, SMALL_INTEGERS))
             feeds[info.name] = np.asarray(generator.integers(0, high, info.shape)).astype(info.dtype)
         elif info.dtype.kind == "b":
@@ -252,8 +259,9 @@ def checked_array(given: object, info: TensorInfo) -> Array:
         raise InputError(f"the input {info} cannot be made an array: {error}") from None
     if info.texts is not None:
         array, info = _numbers(array, info), replace(info, texts=None)
-    if info.dtype.kind == "V" and array.dtype in (info.dtype, held := _HELD.get(info.dtype, info.dtype)):
-        array, info = array.astype(held, copy=False), replace(info, dtype=held)
+    held = _INTEGERS.get(info.dtype)
+    if held is not None and array.dtype == held:
+        array = array.view(info.dtype)
     if (
         array.dtype == info.dtype
         and array.shape == info.shape

@@ -36,9 +36,22 @@ NORM_SAFETY: Final = 4.0
 NORM_ELEMENTS: Final = 16
 """Elements of an array from which on the norm of its errors says something."""
 
-_UNIT_ROUNDOFF: Final = {"f64": 2.0**-53, "f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
-_SMALLEST_NORMAL: Final = {"f64": 2.0**-1022, "f32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126}
-_NUMPY_NAMES: Final = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+#: Names in numpy, and of each the short name, the bits of the fraction and the least normal exponent.
+_FLOATS: Final = {
+    "float64": ("f64", 52, -1022),
+    "float32": ("f32", 23, -126),
+    "float16": ("f16", 10, -14),
+    "bfloat16": ("bf16", 7, -126),
+    "float8_e4m3fn": ("f8e4m3fn", 3, -6),
+    "float8_e4m3fnuz": ("f8e4m3fnuz", 3, -7),
+    "float8_e5m2": ("f8e5m2", 2, -14),
+    "float8_e5m2fnuz": ("f8e5m2fnuz", 2, -15),
+    "float8_e8m0fnu": ("f8e8m0", 0, -127),
+    "float4_e2m1fn": ("f4e2m1", 1, 0),
+}
+_UNIT_ROUNDOFF: Final = {name: 2.0 ** -(fraction + 1) for name, fraction, _ in _FLOATS.values()}
+_SMALLEST_NORMAL: Final = {name: 2.0**exponent for name, _, exponent in _FLOATS.values()}
+_NUMPY_NAMES: Final = {numpy_name: name for numpy_name, (name, _, _) in _FLOATS.items()}
 _EXACT: Final = frozenset(
     {"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool", "i4", "u4", "i2", "u2"}
 )

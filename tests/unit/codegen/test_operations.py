@@ -33,7 +33,7 @@ from tilewright.ir import (
     var,
 )
 
-INTEGERS = [t for t in DTYPES.values() if t.is_integer]
+INTEGERS = [t for t in DTYPES.values() if t.is_integer and not t.small]
 FLOATS = [F32, F64]
 
 

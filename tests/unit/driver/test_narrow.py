@@ -1,15 +1,22 @@
-"""Integers of 4 and 2 bits as inputs and outputs of models: arrays of their own types, held in bytes."""
+"""Small types as inputs and outputs of models: arrays of their own types, a byte an element."""
 
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
+from tilewright.driver import verify_model
 from tilewright.support import InputError
 
 X = np.array([[-9, -8, -1.5, 0], [1.5, 3, 7, 15]], np.float32)
-KINDS = ("INT4", "UINT4", "INT2", "UINT2")
+INTEGERS = ("INT4", "UINT4", "INT2", "UINT2")
+FLOATS = {
+    "FLOAT8E4M3FN": ml_dtypes.float8_e4m3fn,
+    "FLOAT8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+    "FLOAT4E2M1": ml_dtypes.float4_e2m1fn,
+}
+KINDS = (*INTEGERS, *FLOATS)
 
 
 def _model(kind, nodes, inputs=(("x", TensorProto.FLOAT),)):
@@ -27,13 +34,15 @@ def _cast(kind):
 
 
 def _right(kind):
+    if kind in FLOATS:
+        return X.astype(FLOATS[kind])
     narrow = np.dtype(getattr(ml_dtypes, kind.lower()))
     return X.astype(np.int64).astype(narrow)
 
 
 def _same(got, kind):
     assert got.dtype == _right(kind).dtype
-    np.testing.assert_array_equal(got.astype(np.int32), _right(kind).astype(np.int32))
+    np.testing.assert_array_equal(got.astype(np.float32), _right(kind).astype(np.float32))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -73,7 +82,31 @@ def _bytes_of(kind):
     return np.int8 if kind.startswith("I") else np.uint8
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FLOATS)
+def test_floats_are_quantised_moved_looked_up_and_dequantised(kind):
+    """By blocks of four, with scales of their own."""
+    type_, x = getattr(TensorProto, kind), np.random.default_rng(3).standard_normal((6, 8)).astype(np.float32)
+    scale = np.abs(x.reshape(6, 2, 4)).max(axis=2) / 4
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s"], ["q"], axis=1, block_size=4, output_dtype=type_),
+        helper.make_node("Gather", ["q", "i"], ["g"]),
+        helper.make_node("Gather", ["s", "i"], ["t"]),
+        helper.make_node("DequantizeLinear", ["g", "t"], ["y"], axis=1, block_size=4),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (6, 8))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (3, 8))],
+        [numpy_helper.from_array(scale, "s"), numpy_helper.from_array(np.array([4, 0, 5]), "i")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=12)
+    wide = np.repeat(scale, 4, axis=1)
+    want = ((x / wide).astype(FLOATS[kind]).astype(np.float32) * wide)[[4, 0, 5]]
+    np.testing.assert_allclose(tw.compile(model, threads=1)(x)[0], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
 def test_inputs_are_arrays_of_the_type_or_of_bytes(kind, tmp_path):
     nodes = [helper.make_node("Transpose", ["q"], ["t"]), helper.make_node("Transpose", ["t"], ["y"])]
     model = tw.compile(_model(kind, nodes, [("q", getattr(TensorProto, kind))]), threads=1)
@@ -84,6 +117,13 @@ def test_inputs_are_arrays_of_the_type_or_of_bytes(kind, tmp_path):
     assert model.sample_feeds()["q"].dtype == _right(kind).dtype
     with pytest.raises(InputError, match="got elements of float32"):
         model.run(None, {"q": X})
+
+
+@pytest.mark.parametrize("reference", ["onnx", "onnxruntime"])
+def test_small_floats_are_verified(reference):
+    model = _cast("FLOAT8E4M3FN")
+    model.opset_import[0].version, model.ir_version = 21, 10
+    assert verify_model(tw.compile(model, threads=1), model, {"x": X}, reference).ok
 
 
 def test_saved_models_give_bf16(tmp_path):

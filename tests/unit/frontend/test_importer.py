@@ -231,19 +231,6 @@ def test_names_in_branches_are_their_own(case: str) -> None:
     np.testing.assert_allclose(found, expected(x), rtol=1e-6)
 
 
-def test_what_a_branch_calls_like_a_narrow_value_is_none() -> None:
-    """`n` of 4 bits is read by its dequantisation alone; the branch's `n` is a constant of its own."""
-    nodes = [
-        _if("yes", "a", _branch(_node("Mul", "x n t"), ("n", 2)), _branch(_node("Neg", "x t"))),
-        _node("DequantizeLinear", "n k d"),
-        _node("Add", "a d y"),
-    ]
-    model = _branched(*nodes)
-    model.graph.initializer.append(helper.make_tensor("n", TensorProto.INT4, [3], [1, -2, 3]))
-    found = evaluate_graph(import_onnx(model), {"x": np.ones((2, 3), np.float32)})["y"]
-    np.testing.assert_allclose(found, np.float32([[102, -198, 302]] * 2))
-
-
 def test_many_branches_within_branches() -> None:
     inner = helper.make_graph([helper.make_node("Relu", ["x"], ["r"])], "b", [], [_input("r", 2, 3)])
     other = helper.make_graph([helper.make_node("Neg", ["x"], ["n"])], "b", [], [_input("n", 2, 3)])

@@ -1,5 +1,6 @@
 """Buffers, layouts, element types, and programs as unscheduled loop functions."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -59,7 +60,7 @@ def test_element_types_agree_with_numpy(dtype):
         is dtype
     )
     if dtype.is_integer:
-        info = np.iinfo(dtype.numpy)
+        info = ml_dtypes.iinfo(dtype.numpy)
         assert (dtype.min_value, dtype.max_value) == (info.min, info.max)
 
 

@@ -141,7 +141,7 @@ class _Reader:
         if isinstance(kind, ast.Subscript):
             shape = list(kind.slice.elts) if isinstance(kind.slice, ast.Tuple) else [kind.slice]
             kind = kind.value
-        if not isinstance(kind, ast.Name) or kind.id not in DTYPES:
+        if not isinstance(kind, ast.Name) or kind.id not in DTYPES or DTYPES[kind.id].small:
             raise self.refused(
                 arg, f"the argument {arg.arg!r} needs an annotation such as f64[N, M], f64 or int"
             )

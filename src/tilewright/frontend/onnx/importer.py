@@ -12,7 +12,6 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoPro
 
 from tilewright.frontend.onnx.functions import body_of, inline_local_functions, instantiated, versions_of
 from tilewright.frontend.onnx.load import MAX_NODES, LoadedModel, Source, load
-from tilewright.frontend.onnx.narrow import with_narrow
 from tilewright.frontend.onnx.sizes import (
     Shapes,
     checked_shapes,
@@ -23,9 +22,8 @@ from tilewright.frontend.onnx.sizes import (
     matches,
 )
 from tilewright.frontend.onnx.strings import Strings, with_numbers
-from tilewright.frontend.onnx.tensors import DTYPES, NARROW, tensor_array, type_name
+from tilewright.frontend.onnx.tensors import DTYPES, tensor_array, type_name
 from tilewright.graph import (
-    NARROW_INTEGERS,
     Array,
     Attribute,
     Counted,
@@ -119,7 +117,11 @@ class ReadModel:
         that are known to be something.
         """
         model, loaded, limits = self.model, self.loaded, self.limits
-        fixed = checked_constants(constants)
+        declared = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
+        fixed = {
+            name: _as_declared(array, DTYPES.get(declared.get(name, 0)))
+            for name, array in checked_constants(constants).items()
+        }
         given = {**checked_shapes(shapes), **(open_sizes or {})}
         # without open sizes, lists are refused with the other inputs
         kinds = {} if open_sizes is None else self.kinds()
@@ -127,14 +129,6 @@ class ReadModel:
         inputs = input_types(model.graph, {*self.weights, *lists}, given, fixed, limits)
         reader = _Reader(versions_of(model), limits)
         nodes = reader.nodes(model.graph)
-        narrow = {t.name: NARROW[t.data_type] for t in loaded.weights if t.data_type in NARROW}
-        narrow |= {
-            value.name: NARROW[value.type.tensor_type.elem_type]
-            for value in model.graph.input
-            if value.type.tensor_type.elem_type in NARROW
-        }
-        nodes, refused, narrow = with_narrow(nodes, {**reader.narrow, **narrow})
-        reader.refused.update(refused)
         graph = typed_graph(
             inputs,
             [value.name for value in model.graph.output],
@@ -148,10 +142,8 @@ class ReadModel:
             lists=lists,
         )
         _check_outputs(loaded.outputs, graph)
-        # branches and loops make what their outputs are declared as
-        declared = {value.name: NARROW.get(value.type.tensor_type.elem_type) for value in loaded.outputs}
-        held = {name: narrow.get(name) or declared.get(name) for name in (*inputs, *graph.output_names)}
-        texts = {name: self.strings.texts for name in held if name in self.strings.values}
+        shown = dict.fromkeys((*inputs, *graph.output_names))
+        texts = {name: self.strings.texts for name in shown if name in self.strings.values}
         maps = {name: keys for name, keys in self.strings.maps.items() if name in graph.output_names}
         if open_sizes is not None and (texts or maps):
             name = next(iter({**texts, **maps}))
@@ -159,8 +151,7 @@ class ReadModel:
                 f"{quoted(name)} holds texts or maps, which models with open sizes do not have",
                 hint="settle the sizes by shapes=",
             )
-        narrow = {name: type_ for name, type_ in held.items() if type_}
-        return replace(graph, narrow=narrow, texts=texts, maps=maps)
+        return replace(graph, texts=texts, maps=maps)
 
 
 def checked_constants(constants: object) -> dict[str, Array]:
@@ -172,12 +163,18 @@ def checked_constants(constants: object) -> dict[str, Array]:
         fixed = {name: np.asarray(value) for name, value in given.items()}
     except ValueError as error:
         raise InputError(f"constants= gives what cannot be made an array: {error}") from None
-    held = {narrow.numpy: dtype_of(narrow.held).numpy for narrow in NARROW_INTEGERS.values()}
-    fixed = {name: array.astype(held.get(array.dtype, array.dtype)) for name, array in fixed.items()}
     for name, array in fixed.items():
-        if array.dtype.kind not in "biuf" and array.dtype != dtype_of("bf16").numpy:
-            raise InputError(f"constants= gives {quoted(str(name))} elements of {array.dtype.name}")
+        try:
+            dtype_of(array.dtype)
+        except KeyError:
+            raise InputError(f"constants= gives {quoted(str(name))} elements of {array.dtype.name}") from None
     return fixed
+
+
+def _as_declared(array: Array, dtype: str | None) -> Array:
+    """Bytes given for an input of a small type, as that."""
+    small = dtype is not None and dtype_of(dtype).small and array.dtype == dtype_of(dtype).held.numpy
+    return array.astype(dtype_of(str(dtype)).numpy) if small else array
 
 
 def _weights(loaded: LoadedModel, limits: Limits) -> dict[str, Array]:
@@ -219,8 +216,7 @@ def _check_outputs(outputs: Sequence[ValueInfoProto], typed: Graph) -> None:
 class _Reader:
     """Turns the format's nodes into the graph's.
 
-    `refused` notes, by a node's origin, what cannot be read; `protos` keeps the originals,
-    `narrow` the values that are constants of narrow integers.
+    `refused` notes, by a node's origin, what cannot be read; `protos` keeps the originals.
     """
 
     versions: Mapping[str, int]
@@ -228,7 +224,6 @@ class _Reader:
     constants: dict[str, Array] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     protos: dict[str, NodeProto] = field(default_factory=dict)
-    narrow: dict[str, str] = field(default_factory=dict)
     expanded: int = 0
 
     def nodes(self, graph: GraphProto) -> list[Node]:
@@ -271,8 +266,6 @@ class _Reader:
         self.protos[node.origin] = proto
         attributes: dict[str, Attribute] = {}
         for attribute in proto.attribute:
-            if attribute.type == AttributeProto.TENSOR and attribute.t.data_type in NARROW:
-                self.narrow[node.origin] = NARROW[attribute.t.data_type]
             try:
                 attributes[attribute.name] = self._attribute(attribute)
             except UnsupportedOperatorError as error:
@@ -288,8 +281,6 @@ class _Reader:
                 return float(attribute.f)
             case AttributeProto.INT:
                 if attribute.name in _TYPE_ATTRIBUTES:
-                    if attribute.i in NARROW:
-                        return NARROW[attribute.i]
                     if attribute.i not in DTYPES:
                         raise UnsupportedOperatorError(
                             f"{name} asks for elements of {type_name(attribute.i)}"

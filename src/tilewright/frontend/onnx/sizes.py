@@ -8,7 +8,7 @@ from typing import Final
 
 from onnx import GraphProto, ValueInfoProto
 
-from tilewright.frontend.onnx.tensors import held_as, type_name
+from tilewright.frontend.onnx.tensors import DTYPES, type_name
 from tilewright.graph import Array, Dim, Limits, ListType, TensorType, type_of
 from tilewright.ir import MAX_RANK, Size, is_open
 from tilewright.support import (
@@ -73,7 +73,7 @@ def declared_type(value: ValueInfoProto) -> TensorType:
 
 
 def _element_type(value: ValueInfoProto, given: int) -> str:
-    dtype = held_as(given)
+    dtype = DTYPES.get(given)
     if dtype is None:
         raise UnsupportedOperatorError(
             f"{quoted(value.name)} has elements of {type_name(given)}, which cannot be computed with"

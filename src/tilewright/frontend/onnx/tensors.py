@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from tilewright.graph import NARROW_INTEGERS, Array
+from tilewright.graph import Array
 from tilewright.ir import MAX_RANK, dtype_of
 from tilewright.support import ModelError, ResourceError, UnsupportedOperatorError, format_bytes, quoted
 
@@ -37,19 +37,18 @@ DTYPES: Final[Mapping[int, str]] = MappingProxyType(
         TensorProto.UINT32: "u32",
         TensorProto.UINT64: "u64",
         TensorProto.BOOL: "bool",
+        TensorProto.INT4: "i4",
+        TensorProto.UINT4: "u4",
+        TensorProto.INT2: "i2",
+        TensorProto.UINT2: "u2",
+        TensorProto.FLOAT8E4M3FN: "f8e4m3fn",
+        TensorProto.FLOAT8E4M3FNUZ: "f8e4m3fnuz",
+        TensorProto.FLOAT8E5M2: "f8e5m2",
+        TensorProto.FLOAT8E5M2FNUZ: "f8e5m2fnuz",
+        TensorProto.FLOAT8E8M0: "f8e8m0",
+        TensorProto.FLOAT4E2M1: "f4e2m1",
     }
 )
-
-#: Integers of 4 and 2 bits, several a byte in a file: what operators call them. They are held as bytes.
-NARROW: Final[Mapping[int, str]] = MappingProxyType(
-    {TensorProto.INT4: "i4", TensorProto.UINT4: "u4", TensorProto.INT2: "i2", TensorProto.UINT2: "u2"}
-)
-
-
-def held_as(elem_type: int) -> str | None:
-    """The type in which elements are held: that of the format, bytes for narrow integers; None for others."""
-    narrow = NARROW.get(elem_type)
-    return DTYPES.get(elem_type) if narrow is None else NARROW_INTEGERS[narrow].held
 
 
 #: Where each element type is kept when it is not in `raw_data`.
@@ -75,14 +74,11 @@ def type_name(elem_type: int) -> str:
 def tensor_array(tensor: TensorProto, folder: Path | None, max_bytes: int, what: str = "tensor") -> Array:
     """The tensor's elements. `folder` is where external data may lie; None allows none.
 
-    Elements of `NARROW` are given as bytes.
-
     Raises ModelError where data and dimensions disagree, ResourceError for more than `max_bytes`,
     UnsupportedOperatorError for an element type that tensors here cannot have.
     """
     name = f"the {what} {quoted(tensor.name)}" if tensor.name else f"a {what} without a name"
-    packed = tensor.data_type in NARROW
-    dtype = held_as(tensor.data_type)
+    dtype = DTYPES.get(tensor.data_type)
     if dtype is None:
         raise UnsupportedOperatorError(f"{name} has elements of {type_name(tensor.data_type)}")
     if any(size < 0 for size in tensor.dims):
@@ -95,14 +91,14 @@ def tensor_array(tensor: TensorProto, folder: Path | None, max_bytes: int, what:
         raise ResourceError(
             f"{name} would take {format_bytes(nbytes)}; one tensor may have at most {format_bytes(max_bytes)}"
         )
+    packed = dtype_of(dtype).bits < 8
     if packed:
-        per_byte = 8 // NARROW_INTEGERS[NARROW[tensor.data_type]].bits
-        count = nbytes = -(-count // per_byte)
+        count = nbytes = -(-count * dtype_of(dtype).bits // 8)
     if tensor.data_location == TensorProto.EXTERNAL:
         data = _external(tensor, folder, nbytes, name)
         if packed:
             inside = TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=data)
-            return numpy_helper.to_array(inside).astype(dtype_of(dtype).numpy)
+            return numpy_helper.to_array(inside)
         return np.frombuffer(data, dtype_of(dtype).numpy).reshape(tuple(tensor.dims))
     if tensor.HasField("raw_data"):
         have, want, unit = len(tensor.raw_data), nbytes, "bytes"
@@ -113,8 +109,7 @@ def tensor_array(tensor: TensorProto, folder: Path | None, max_bytes: int, what:
         raise ModelError(
             f"{name} has the shape {list(tensor.dims)} and {have} {unit} of data instead of {want}"
         )
-    array = numpy_helper.to_array(tensor)
-    return array.astype(dtype_of(dtype).numpy) if packed else array
+    return numpy_helper.to_array(tensor)
 
 
 def _external(tensor: TensorProto, folder: Path | None, nbytes: int, name: str) -> bytes:

@@ -9,6 +9,7 @@ Source: `ContribOperators.md` of onnxruntime.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from tilewright.graph.decompositions.activations import activated
 from tilewright.graph.model import Array, TensorType
 from tilewright.graph.parts import Parts, decomposition
 from tilewright.graph.registry import MICROSOFT
+from tilewright.ir import dtype_of
 
 
 def _oriented(p: Parts, value: str, rank: int, flip: bool, batch: bool) -> str:
@@ -68,7 +70,7 @@ def matmul_n_bits(
     """A product with a matrix of 2, 4 or 8 bits a number in blocks along K; without zero points they are in
     the middle.
 
-    The matrix is unpacked when compiling.
+    Passes pack the matrix again, in the order in which products read it.
     """
     bits, block = p.ctx.integer("bits", 4), p.ctx.integer("block_size")
     rows, depth = p.ctx.integer("N"), p.ctx.integer("K")
@@ -77,6 +79,8 @@ def matmul_n_bits(
             "weights in another order than that of their numbers (g_idx, weight_prepacked)"
         )
     p.ctx.require(bits in (2, 4, 8) and block > 0, f"weights of {bits} bits in blocks of {block}")
+    # a run that knows its rows has plans for one, as a token has, and for more
+    _ = math.prod(p.shape(0)[:-1]) > 1
     blocks = -(-depth // block)
     matrix = p.ctx.static(1)
     fits = matrix.dtype == np.uint8 and matrix.size == rows * blocks * (block * bits // 8)
@@ -94,10 +98,11 @@ def matmul_n_bits(
     if middles.dtype == np.uint8:
         # signed numbers around zero: what products of bytes take, and a zero point that is nearly always none
         shift = 1 << (bits - 1)
-        signed = (numbers.astype(np.int16) - shift).astype(np.int8).T
+        kind = dtype_of(f"i{bits}").numpy
+        signed = (numbers.astype(np.int16) - shift).astype(np.int8).astype(kind).T
         inputs = [p.constant(np.ascontiguousarray(signed)), p.constant(np.ascontiguousarray(factors.T))]
-        zero = (middles.astype(np.int16) - shift).astype(np.int8)
-        if zero.any():
+        zero = (middles.astype(np.int16) - shift).astype(np.int8).astype(kind)
+        if zero.astype(np.int8).any():
             inputs.append(p.constant(np.ascontiguousarray(zero.T)))
         weights = p.add("DequantizeLinear", inputs, axis=0, block_size=block)
     else:

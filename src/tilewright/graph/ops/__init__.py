@@ -2,6 +2,7 @@
 
 from tilewright.graph.ops import (
     activation,
+    blocks,
     contraction,
     convolution,
     counted,
@@ -31,6 +32,7 @@ from tilewright.graph.ops import (
 
 __all__ = [
     "activation",
+    "blocks",
     "contraction",
     "convolution",
     "counted",

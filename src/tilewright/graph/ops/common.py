@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
-
-import numpy as np
 
 from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, Place, compute
@@ -85,44 +81,6 @@ def wide(dtype: str) -> str:
 def widened(ctx: Context, x: Operand) -> Operand:
     """The operand in its dtype for accumulation."""
     return convert_tensor(ctx, x, wide(x.dtype))
-
-
-@dataclass(frozen=True, slots=True)
-class NarrowInteger:
-    """Integers of fewer than 8 bits, held as bytes."""
-
-    bits: int
-    held: str
-
-    @property
-    def numpy(self) -> np.dtype[np.generic]:
-        """What arrays call them."""
-        return np.dtype(f"{'u' if self.held == 'u8' else ''}int{self.bits}")
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        """The least and the largest."""
-        signed = self.held == "i8"
-        return (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if signed else (0, (1 << self.bits) - 1)
-
-    def wrapped(self, value: Scalar) -> Scalar:
-        """The lowest bits of a value of the type that holds it."""
-        kept = value & number((1 << self.bits) - 1, self.held)
-        if self.held == "u8":
-            return kept
-        sign = number(1 << self.bits - 1, self.held)
-        return (kept ^ sign) - sign
-
-
-#: Integers of 4 and 2 bits, by what front ends call them.
-NARROW_INTEGERS: Final[Mapping[str, NarrowInteger]] = MappingProxyType(
-    {
-        "i4": NarrowInteger(4, "i8"),
-        "u4": NarrowInteger(4, "u8"),
-        "i2": NarrowInteger(2, "i8"),
-        "u2": NarrowInteger(2, "u8"),
-    }
-)
 
 
 def convert_tensor(ctx: Context, x: Operand, dtype: str) -> Operand:

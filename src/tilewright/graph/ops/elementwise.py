@@ -13,7 +13,6 @@ import numpy as np
 from tilewright import lang
 from tilewright.graph.operand import Ix, Operand, compute
 from tilewright.graph.ops.common import (
-    NARROW_INTEGERS,
     Scalar,
     broadcast_shape,
     cast,
@@ -326,9 +325,19 @@ def clip(ctx: Context, x: Operand, low: Operand | None = None, high: Operand | N
 
 
 def convert(ctx: Context, a: Scalar, source: str, target: str, saturate: bool = False) -> Scalar:
-    """The conversion of the standard: to bool by comparison with zero, to integers towards zero."""
+    """The conversion of the standard: to bool by comparison with zero, to integers towards zero.
+
+    Small floats are limited to their range where the attribute `saturate` says so, as it does by default;
+    integers of few bits keep their lowest ones.
+    """
     if source == target:
         return a
+    if target == "f8e8m0":
+        return _power(ctx, cast(a, source, "f32"))
+    if dtype_of(target).small and target.startswith("f"):
+        return lang.cast(a, target, "saturate" if ctx.flag("saturate", True) else "wrap")
+    if dtype_of(target).small and is_float(source):
+        return lang.cast(lang.cast(a, "i32"), target)
     if target == "bool":
         return a != number(0, source)
     if source == "bool":
@@ -336,18 +345,27 @@ def convert(ctx: Context, a: Scalar, source: str, target: str, saturate: bool = 
     return lang.cast(a, target, "saturate") if saturate else lang.cast(a, target)
 
 
+def _power(ctx: Context, a: Scalar) -> Scalar:
+    """An f32 number, less its sign, as the power of two above, below, or nearest, as `round_mode` says."""
+    way = ctx.choice("round_mode", ("up", "down", "nearest"), "up")
+    bits = lang.cast(a, "i32", "bits") & 0x7FFFFFFF
+    exponent, fraction = bits >> 23, bits & 0x7FFFFF
+    above = fraction > 0
+    if way == "nearest":
+        # of two as near the larger one, but for the least
+        above = (fraction > 0x400000) | ((fraction == 0x400000) & (exponent > 0))
+    if way == "down":
+        above = lang.const(False, "bool")
+    if ctx.flag("saturate", True):
+        above = above & (exponent != 0xFE)
+    code = exponent + lang.select(above & (exponent != 0xFF), number(1, "i32"), number(0, "i32"))
+    return lang.cast(lang.cast(code, "u8"), "f8e8m0", "bits")
+
+
 @operator("Cast", kind=_ELEMENTWISE)
 def cast_to(ctx: Context, x: Operand) -> Operand:
     """The elements converted to the dtype that the attribute `to` names."""
     target = ctx.text("to")
-    narrow = NARROW_INTEGERS.get(target)
-    if narrow is not None:
-        held, wide = narrow.held, "i32" if is_float(x.dtype) else x.dtype
-
-        def of(a: Scalar) -> Scalar:
-            return narrow.wrapped(convert(ctx, convert(ctx, a, x.dtype, wide), wide, held))
-
-        return elementwise(ctx, of, x, dtype=held)
     return elementwise(ctx, lambda a: convert(ctx, a, x.dtype, target), x, dtype=target)
 
 

@@ -9,8 +9,9 @@ from typing import Final
 
 from tilewright import lang
 from tilewright.graph.operand import Ix, Operand, Place, compute
-from tilewright.graph.ops.common import NARROW_INTEGERS, Scalar, cast, is_float, number, size_of, stem
-from tilewright.graph.registry import OWN, Context, Kind, operator
+from tilewright.graph.ops.common import Scalar, cast, is_float, number, size_of, stem
+from tilewright.graph.ops.elementwise import convert
+from tilewright.graph.registry import Context, Kind, operator
 from tilewright.ir import dtype_of
 
 
@@ -68,12 +69,13 @@ def _at(p: Operand, i: Place, axis: int, block: int) -> Scalar:
     return _parameter(p, i, axis)
 
 
-def quantise(
-    value: Scalar, zero: Scalar | None, target: str, source: str, limits: tuple[int, int] | None = None
-) -> Scalar:
-    """round(value) + zero, limited to the range of `target`, or to `limits`; ties go to even."""
-    limits = limits or (int(dtype_of(target).min_value), int(dtype_of(target).max_value))
-    low, high = (number(limit, source) for limit in limits)
+def _limits(target: str) -> tuple[int, int]:
+    return int(dtype_of(target).min_value), int(dtype_of(target).max_value)
+
+
+def quantise(value: Scalar, zero: Scalar | None, target: str, source: str) -> Scalar:
+    """round(value) + zero, limited to the range of `target`; ties go to even."""
+    low, high = (number(limit, source) for limit in _limits(target))
     if zero is None:
         return lang.cast(lang.round(lang.minimum(lang.maximum(value, low), high)), target)
     shift = lang.cast(zero, source)
@@ -85,7 +87,7 @@ def quantise(
     return lang.cast(lang.cast(lang.round(limited), "i32") + lang.cast(zero, "i32"), target)
 
 
-def _multiplied(x: Scalar, scale: float, shift: int, target: str, limits: tuple[int, int] | None) -> Scalar:
+def _multiplied(x: Scalar, scale: float, shift: int, target: str) -> Scalar:
     """round(x / scale) + shift, limited as by :func:`quantise`; a division would take ten times as long.
 
     The quotient by the rounded reciprocal is put right by its remainder, which an fma gives exactly: at the
@@ -93,7 +95,7 @@ def _multiplied(x: Scalar, scale: float, shift: int, target: str, limits: tuple[
     on the IBM RISC System/6000 processor", IBM J. Res. Dev. 34 (1), 1990). Limiting what is divided keeps
     infinite numbers out.
     """
-    low, high = limits or (int(dtype_of(target).min_value), int(dtype_of(target).max_value))
+    low, high = _limits(target)
     bounds = [lang.const(limit * scale, "f32") for limit in (low - shift - 0.25, high - shift + 0.25)]
     x = lang.minimum(lang.maximum(x, bounds[0]), bounds[1])
     reciprocal, divisor = lang.const(1.0 / scale, "f32"), lang.const(scale, "f32")
@@ -108,36 +110,30 @@ def _channels(ctx: Context, x: Operand, scale: Operand) -> int:
     return axis % max(rank, 1) if size_of(scale.shape) == 1 else ctx.normal_axis(axis, rank)
 
 
-@operator("QuantizeNarrow", kind=Kind.ELEMENTWISE, domain=OWN)
-def quantize_narrow(ctx: Context, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
-    """round(x / scale) + zero point, saturated to the range of 4 or 2 bits."""
-    return quantize_linear(ctx, x, scale, zero)
-
-
 @operator("QuantizeLinear", kind=Kind.ELEMENTWISE)
 def quantize_linear(ctx: Context, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
     """round(x / scale) + zero point, saturated."""
-    stated = ctx.text("output_dtype", "u8")
-    narrow = NARROW_INTEGERS.get(stated)
-    limits = None if narrow is None else narrow.limits
-    target = zero.dtype if zero is not None else stated if narrow is None else narrow.held
-    if is_float(target):
+    target = zero.dtype if zero is not None else ctx.text("output_dtype", "u8")
+    if is_float(target) and not dtype_of(target).small:
         raise ctx.unsupported(f"quantisation to {target}")
     axis = _channels(ctx, x, scale)
     block = _blocked(ctx, x, scale, axis)
     inner = "f64" if target in ("i32", "u32") else "f32"
 
     divisor, given = _known(ctx, 1), 0.0 if zero is None else _known(ctx, 2)
-    short = x.dtype == scale.dtype == "f32" and dtype_of(target).bits <= 16
+    short = x.dtype == scale.dtype == "f32" and dtype_of(target).bits <= 16 and not is_float(target)
 
     def of(*i: Ix) -> Scalar:
         value = cast(x[i], x.dtype, inner)
         if short and divisor is not None and given is not None and _has_reciprocal(divisor):
-            return _multiplied(value, divisor, int(given), target, limits)
+            return _multiplied(value, divisor, int(given), target)
         if divisor != 1.0:
             value = value / cast(_at(scale, i, axis, block), scale.dtype, inner)
         shift = None if zero is None else _at(zero, i, axis, block)
-        return quantise(value, shift, target, inner, limits)
+        if is_float(target):
+            value = value if shift is None else value + lang.cast(shift, inner)
+            return convert(ctx, value, inner, target)
+        return quantise(value, shift, target, inner)
 
     return compute(x.shape, of, name=stem(ctx))
 
@@ -148,11 +144,12 @@ def dequantize_linear(ctx: Context, x: Operand, scale: Operand, zero: Operand | 
     axis = _channels(ctx, x, scale)
     block = _blocked(ctx, x, scale, axis)
     target = ctx.text("output_dtype", scale.dtype)
+    inner = "f32" if is_float(x.dtype) else "i32"
 
     def of(*i: Ix) -> Scalar:
-        value = cast(x[i], x.dtype, "i32")
+        value = cast(x[i], x.dtype, inner)
         if zero is not None:
-            value = value - cast(_at(zero, i, axis, block), zero.dtype, "i32")
+            value = value - cast(_at(zero, i, axis, block), zero.dtype, inner)
         return cast(
             lang.cast(value, "f32") * cast(_at(scale, i, axis, block), scale.dtype, "f32"), "f32", target
         )

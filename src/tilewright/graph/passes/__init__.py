@@ -8,6 +8,7 @@ from typing import Final
 from tilewright.graph.model import Graph
 from tilewright.graph.passes.base import Pass
 from tilewright.graph.passes.batch_norm import FoldChannelAffine
+from tilewright.graph.passes.blocks import PackBlocks
 from tilewright.graph.passes.copies import CopyValues, ValueCopy
 from tilewright.graph.passes.fill import FILLED, FillBlocks
 from tilewright.graph.passes.groups import MergeGroups
@@ -27,6 +28,7 @@ from tilewright.support import Catalog
 #: those that are stored quantised.
 PASSES: Final[tuple[Pass, ...]] = (
     WidenHalf(),
+    PackBlocks(),
     FoldDequantised(),
     RemoveIdentities(),
     FoldChannelAffine(),
@@ -82,6 +84,7 @@ __all__ = [
     "IntegerProducts",
     "MergeGroups",
     "NarrowInputs",
+    "PackBlocks",
     "Pass",
     "RemoveIdentities",
     "ShareSubexpressions",

@@ -22,6 +22,7 @@ from tilewright.graph.ops.convolution import sums_inside, window_of
 from tilewright.graph.passes.taps import by_taps, grouped_taps
 from tilewright.graph.program import context_of, nodes_program
 from tilewright.graph.rewrite import Rewriter
+from tilewright.ir import I8, U8, dtype_of
 
 #: Neighbours along the reduction that instructions for products of bytes take together.
 GROUP: Final = 4
@@ -145,8 +146,10 @@ def _operands(graph: Graph, node: Node) -> tuple[_Operand, _Operand, Array] | No
     x, w = (_dequantised(graph, value) for value in node.inputs[:2])
     if x is None or w is None or x.value in graph.constants or w.value not in graph.constants:
         return None
-    weights = graph.constants[w.value]
-    if graph.types[x.value].dtype != "u8" or graph.types[w.value].dtype not in ("i8", "u8"):
+    weights, kind = graph.constants[w.value], dtype_of(graph.types[w.value].dtype)
+    if kind.small:
+        weights = weights.astype(kind.held.numpy)
+    if graph.types[x.value].dtype != "u8" or kind.is_float or kind.held not in (I8, U8):
         return None
     along = _output_axis(node, weights.shape)
     if along is None or x.scale.size != 1 or x.zero.size != 1:

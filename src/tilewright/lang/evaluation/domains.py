@@ -136,7 +136,9 @@ def view(array: Array, indices: tuple[Index, ...], box: Box) -> Array | None:
     corner: tuple[Any, ...] = (*(slice(s, None) for s in start), ...)
     origin = array[corner]
     shape = [n if u else 1 for n, u in zip(sizes, used, strict=True)]
-    return as_strided(origin, shape, steps)
+    # numpy knows no strides of some element types that are not its own
+    raw = origin.view(np.uint8) if array.itemsize == 1 else origin
+    return as_strided(raw, shape, steps).view(array.dtype)
 
 
 def positions(

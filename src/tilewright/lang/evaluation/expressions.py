@@ -19,7 +19,7 @@ from tilewright.lang.evaluation.domains import Array, Box, positions, values_of,
 class Memory:
     """Arrays of the buffers by name; ``magnitudes`` beside them where those are wanted.
 
-    ``wide`` holds every float in double precision.
+    ``wide`` holds every float in double precision, but for small ones, which are as exact as integers.
     """
 
     arrays: dict[str, Array]
@@ -28,7 +28,7 @@ class Memory:
 
     def numpy(self, dtype: DType) -> np.dtype[Any]:
         """The numpy type that holds elements of ``dtype``."""
-        return np.dtype(np.float64) if self.wide and dtype.is_float else dtype.numpy
+        return np.dtype(np.float64) if self.wide and dtype.is_float and not dtype.small else dtype.numpy
 
 
 #: A value over a box (broadcastable to it) and its magnitude where wanted.
@@ -124,7 +124,7 @@ class Evaluator:
             case ir.Cast():
                 a, ma = self.value(e.a, mask)
                 v = scalars.cast(a, e.a.dtype, e.dtype, e.mode, self.memory.numpy(e.dtype))
-                exact = not (e.dtype.is_float and e.a.dtype.is_float)
+                exact = not (e.dtype.is_float and e.a.dtype.is_float) or e.dtype.small or e.a.dtype.small
                 return v, None if ma is None else np.abs(v.astype(np.float64)) if exact else ma
             case ir.Call():
                 parts = [self.value(a, mask) for a in e.args]

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.ir import U64, DType
+from tilewright.ir import U64, DType, small_floats
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -93,6 +93,10 @@ def cast(a: Array, source: DType, target: DType, mode: str, to: np.dtype[Any]) -
         return raw.astype(to)
     if target.kind == "bool":
         return np.asarray(a != 0)
+    if target.is_float and target.small:
+        if source.small:
+            a = np.asarray(a).astype(np.float32)
+        return np.asarray(small_floats(a, target, mode == "saturate"))
     if not target.is_integer:
         return (
             np.asarray(a).astype(target.numpy).astype(to) if source.is_integer else np.asarray(a).astype(to)
@@ -104,7 +108,8 @@ def cast(a: Array, source: DType, target: DType, mode: str, to: np.dtype[Any]) -
         wide = np.uint64 if target == U64 else np.int64
         inside = (whole >= 0.0) & (whole < 2.0**64) if target == U64 else np.abs(whole) < 2.0**63
         return np.where(inside, whole, 0.0).astype(wide).astype(target.numpy)
-    return np.asarray(a).astype(target.numpy)
+    # ml_dtypes has no conversions between its own types
+    return np.asarray(a).astype(source.held.numpy if source.small else a.dtype).astype(target.numpy)
 
 
 def _saturate(a: Array, source: DType, target: DType) -> Array:

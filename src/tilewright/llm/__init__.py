@@ -1,0 +1,7 @@
+"""Language models: loaded from ONNX files and their folders, text out of them token by token. An extra."""
+
+from tilewright.llm.model import LanguageModel, load
+from tilewright.llm.sampling import Sampling
+from tilewright.llm.text import Token
+
+__all__ = ["LanguageModel", "Sampling", "Token", "load"]

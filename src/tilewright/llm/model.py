@@ -1,0 +1,232 @@
+"""Language models as ONNX files have them: compiled for all lengths, run token by token.
+
+Files as Optimum and onnxruntime-genai write them: ``input_ids``, and where the model has them
+``attention_mask``, ``position_ids`` and a cache, ``past_key_values.N.key`` and ``.value``, of which a run
+gives the next one, ``present.N.key`` and ``.value``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.driver import compile_model
+from tilewright.frontend import read_onnx
+from tilewright.graph import TensorType
+from tilewright.ir import dtype_of
+from tilewright.llm.folder import read_folder
+from tilewright.llm.sampling import Sampling, choose
+from tilewright.llm.text import TextStream, Token
+from tilewright.runtime import Model
+from tilewright.support import InputError, ModelError, UnsupportedOperatorError, quoted, whole_number
+
+Array = npt.NDArray[Any]
+
+CAPACITY: Final = 2048
+"""Tokens that a text may have, prompt included, unless a caller says otherwise or the model has fewer."""
+_PLAIN: Final = ("input_ids", "attention_mask", "position_ids")
+_PAST = re.compile(r"past\D*(\d+)\.(?:\w+\.)?(key|value)")
+_PRESENT = re.compile(r"present\D*(\d+)\.(?:\w+\.)?(key|value)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """An input that is what was kept of the tokens before, the output that is the next one, the first."""
+
+    past: str
+    present: str
+    empty: Array
+
+
+def load(
+    source: str | Path,
+    *,
+    capacity: int | None = None,
+    threads: int | None = None,
+    tokenizer: Any = None,
+) -> LanguageModel:
+    """The language model in a folder, or in an ONNX file, compiled for texts of up to ``capacity`` tokens.
+
+    A folder may hold ``tokenizer.json`` and configurations, as Hugging Face and onnxruntime-genai write them.
+    ``tokenizer`` is one of the package ``tokenizers``, in place of the folder's.
+
+    Raises InputError where there is no model there, ModelError for one that is no language model, and what
+    :func:`tilewright.compile` raises.
+    """
+    folder = read_folder(Path(source))
+    most = whole_number(capacity) if capacity is not None else min(CAPACITY, folder.positions or CAPACITY)
+    if most is None or most < 1:
+        raise InputError(f"the capacity is {capacity!r}", hint="a whole number of tokens, from 1")
+    read = read_onnx(folder.model)
+    inputs, outputs = read.inputs(), [value.name for value in read.loaded.outputs]
+    shapes, sizes, empty = _sizes(inputs, most)
+    presents = {found.groups(): name for name in outputs if (found := _PRESENT.fullmatch(name))}
+    caches = []
+    for name, first in empty.items():
+        key = _PAST.fullmatch(name)
+        present = presents.get(key.groups()) if key else None
+        if present is None:
+            raise ModelError(f"the model gives no next state of the cache {quoted(name)}")
+        caches.append(_Cache(name, present, first))
+    if "logits" not in outputs:
+        raise ModelError(f"the model gives {', '.join(map(quoted, outputs))}, and no 'logits' of tokens")
+    model = compile_model(folder.model, shapes=shapes, dynamic=sizes, threads=threads)
+    given = tuple(name for name in _PLAIN if name in inputs)
+    return LanguageModel(model, given, tuple(caches), most, tokenizer or folder.tokenizer, folder.ends)
+
+
+def _sizes(
+    inputs: Mapping[str, TensorType], capacity: int
+) -> tuple[dict[str, int], dict[str, tuple[int, int] | str], dict[str, Array]]:
+    """The sizes that are settled, the ranges of those that are open, and empty caches."""
+    if "input_ids" not in inputs or inputs["input_ids"].rank != 2:
+        raise ModelError("the model has no input 'input_ids' of tokens [batch, length]")
+    shapes: dict[str, int] = {}
+    ranges: dict[str, tuple[int, int] | str] = {}
+    empty: dict[str, Array] = {}
+    batch, length = inputs["input_ids"].shape
+    if isinstance(batch, str):
+        shapes[batch] = 1
+    for name, type_ in inputs.items():
+        least = 0 if _PAST.fullmatch(name) else 1
+        if name not in _PLAIN and not _PAST.fullmatch(name):
+            raise UnsupportedOperatorError(
+                f"the input {quoted(name)} is none that language models have here",
+                hint="input_ids, attention_mask, position_ids and past_key_values.N.key and .value",
+            )
+        own = [n for n in type_.shape if isinstance(n, str) and n not in shapes]
+        # expressions of names are what these say
+        ranges |= {size: (least, capacity) for size in own if size not in {*ranges} and "+" not in size}
+        if least == 0:
+            if len(own) != 1 or type_.rank != 4:
+                raise ModelError(
+                    f"the cache {quoted(name)} is {type_}; it needs one open size, the tokens that it holds"
+                )
+            sizes = {**shapes, own[0]: 0}
+            shape = tuple(n if isinstance(n, int) else sizes[n] for n in type_.shape)
+            empty[name] = np.zeros(shape, dtype_of(type_.dtype).numpy)
+    mask = inputs["attention_mask"].shape[-1] if "attention_mask" in inputs else None
+    held = next((n for name in empty for n in inputs[name].shape if n in ranges), None)
+    if isinstance(length, str) and isinstance(mask, str) and mask in ranges and mask not in (length, held):
+        # of the tokens that were and the new ones, where the file calls them so that it can be said
+        parts = [length] if held is None else [length, held]
+        if all(part.isidentifier() for part in (mask, *parts)):
+            ranges[mask] = " + ".join(parts)
+    return shapes, ranges, empty
+
+
+class LanguageModel:
+    """A compiled language model, which :func:`load` makes."""
+
+    def __init__(
+        self,
+        model: Model[Any],
+        given: tuple[str, ...],
+        caches: tuple[_Cache, ...],
+        capacity: int,
+        tokenizer: Any,
+        ends: frozenset[int],
+    ) -> None:
+        self.model = model
+        """The compiled model, one plan for all lengths."""
+        self.capacity = capacity
+        """Tokens that a text may have, prompt included."""
+        self.tokenizer = tokenizer
+        """Of the package ``tokenizers``; None where there is none."""
+        self.ends = ends
+        """Tokens that end a text."""
+        self._given, self._caches = given, caches
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        tokens: int | None = None,
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+    ) -> Iterator[Token]:
+        """The tokens that follow a prompt, one after the other, with their text.
+
+        At most ``tokens``, by default as many as there is room for; fewer where the model ends the text, or
+        one of the texts ``stop`` is there. A prompt of token numbers needs no tokenizer; without one tokens
+        have no text. Raises InputError for a prompt of no tokens or of too many, at once.
+        """
+        ids = self._tokens_of(prompt)
+        room = self.capacity - len(ids)
+        most = room if tokens is None else whole_number(tokens)
+        if not ids or room < 1 or most is None or not 0 < most <= room:
+            raise InputError(
+                f"a prompt of {len(ids)} tokens and {tokens if tokens is not None else 'more'} to follow, "
+                f"where a text may have {self.capacity}",
+                hint="a prompt of one token or more, and load(…, capacity=…) for longer texts",
+            )
+        if stop and self.tokenizer is None:
+            raise InputError("texts that end a text need a tokenizer", hint="load(…, tokenizer=…)")
+        if isinstance(stop, str) or not all(stop):
+            raise InputError("stop is a list of texts", hint="stop=['\\n\\n']")
+        return self._run(ids, most, sampling or Sampling(), tuple(stop))
+
+    def logits(self, prompt: str | Sequence[int]) -> Array:
+        """The scores of all tokens at each place of a text, [length, tokens].
+
+        Raises InputError for no tokens or too many.
+        """
+        ids = self._tokens_of(prompt)
+        if not 0 < len(ids) <= self.capacity:
+            raise InputError(f"a text of {len(ids)} tokens, where it may have 1 to {self.capacity}")
+        return self._step(ids, len(ids), [cache.empty for cache in self._caches])[0]
+
+    def _tokens_of(self, prompt: object) -> list[int]:
+        if isinstance(prompt, str):
+            if self.tokenizer is None:
+                raise InputError(
+                    "a text as the prompt needs a tokenizer",
+                    hint="put tokenizer.json beside the model, or give tokens: generate([1, 2, 3])",
+                )
+            return list(self.tokenizer.encode(prompt).ids)
+        numbers = [whole_number(n) for n in prompt] if isinstance(prompt, Sequence | np.ndarray) else [None]
+        ids = [n for n in numbers if n is not None and n >= 0]
+        if len(ids) != len(numbers):
+            raise InputError("a prompt is a text, or a list of the numbers of tokens")
+        return ids
+
+    def _run(self, ids: list[int], most: int, sampling: Sampling, stop: tuple[str, ...]) -> Iterator[Token]:
+        generator = np.random.default_rng(sampling.seed)
+        decode = (lambda _: "") if self.tokenizer is None else self.tokenizer.decode
+        stream = TextStream(decode, stop)
+        states = [cache.empty for cache in self._caches]
+        new = ids
+        for n in range(most):
+            scores, states = self._step(new, len(ids), states)
+            token = choose(scores[-1], ids, sampling, generator)
+            if token in self.ends:
+                rest = stream.finish()
+                if rest:
+                    yield Token(token, rest)
+                return
+            ids = [*ids, token]
+            text = stream.push(token)
+            yield Token(token, text + (stream.finish() if n == most - 1 else ""))
+            if stream.stopped:
+                return
+            new = [token] if self._caches else ids
+
+    def _step(self, new: list[int], total: int, states: list[Array]) -> tuple[Array, list[Array]]:
+        """The scores at the new tokens, and the next states, from those of the tokens before."""
+        plain = {
+            "input_ids": np.array([new]),
+            "attention_mask": np.ones((1, total), np.int64),
+            "position_ids": np.arange(total - len(new), total)[None],
+        }
+        kinds = {info.name: info.dtype for info in self.model.inputs}
+        feeds = {name: plain[name].astype(kinds[name]) for name in self._given}
+        feeds |= {cache.past: state for cache, state in zip(self._caches, states, strict=True)}
+        names = ["logits", *(cache.present for cache in self._caches)]
+        scores, *states = self.model.run(names, feeds)
+        return scores[0].astype(np.float32), states

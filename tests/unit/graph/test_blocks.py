@@ -1,0 +1,131 @@
+"""Products with weights of few bits: kept packed, whatever form a model has them in, and right."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright
+from tilewright.frontend import import_onnx
+from tilewright.graph import INTEGER_PASSES, PASSES, simplify
+from tilewright.graph.ops.blocks import PANEL, in_panels, packed
+from tilewright.support import assert_close
+
+KINDS = {
+    "i4": ml_dtypes.int4,
+    "u4": ml_dtypes.uint4,
+    "i2": ml_dtypes.int2,
+    "u2": ml_dtypes.uint2,
+    "i8": np.int8,
+    "u8": np.uint8,
+}
+
+
+def _model(x_shape, columns, kind, block, *, form="matmul", zeros=False, dims=None, seed=0):
+    """A model whose weights are dequantised, and the weights; blocks of 0 are whole columns."""
+    rng, bits = np.random.default_rng(seed), int(kind[1])
+    depth, low = x_shape[-1], 0 if kind[0] == "u" else -(1 << bits - 1)
+    numbers = rng.integers(low, low + (1 << bits), (depth, columns))
+    shape = (-(-depth // block), columns) if block else (columns,)
+    scale = rng.random(shape).astype(np.float32) + 0.5
+    zero = rng.integers(low, low + (1 << bits), shape) if zeros else np.zeros(shape, np.int64)
+
+    def spread(values):
+        return np.repeat(values, block, 0)[:depth] if block else values
+
+    weights = (numbers - spread(zero)) * spread(scale)
+    turned = form != "matmul"
+
+    def stored(values, name, dtype):
+        values = np.ascontiguousarray(values.T) if turned and values.ndim == 2 else values
+        return numpy_helper.from_array(values.astype(dtype), name)
+
+    constants = [stored(numbers, "q", KINDS[kind]), stored(scale, "s", np.float32)]
+    constants += [stored(zero, "z", KINDS[kind])] if zeros else []
+    attributes = {"axis": int(turned), "block_size": block} if block else {"axis": int(not turned)}
+    names = [c.name for c in constants]
+    nodes = [helper.make_node("DequantizeLinear", names, ["w"], **attributes)]
+    if form == "gemm":
+        nodes.append(helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1))
+        constants.append(numpy_helper.from_array(np.arange(columns, dtype=np.float32), "b"))
+    elif form == "transposed":
+        nodes.append(helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]))
+        nodes.append(helper.make_node("MatMul", ["x", "t"], ["y"]))
+    else:
+        nodes.append(helper.make_node("MatMul", ["x", "w"], ["y"]))
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims or x_shape)]
+    graph = helper.make_graph(
+        nodes, "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], constants
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=12), weights
+
+
+def _check(model, x, weights, bias=0.0):
+    (got,) = model.run(None, {"x": x})
+    magnitude = np.abs(x) @ np.abs(weights) + np.abs(bias)
+    # zero points are taken off sums: numbers as large as weights are on both sides
+    assert_close(got, x @ weights + bias, magnitude=4 * magnitude + 100, dtype="f32", terms=x.shape[-1])
+
+
+def _draw(*shape):
+    return np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+
+
+CASES = [
+    ((1, 96), 64, "i4", 32, "matmul", False),
+    ((3, 128), 40, "u4", 64, "transposed", True),
+    ((7, 80), 33, "u4", 16, "gemm", True),
+    ((2, 3, 64), 32, "i2", 16, "matmul", False),
+    ((1, 1, 100), 48, "i4", 32, "transposed", True),
+    ((2, 96), 32, "u8", 24, "matmul", True),
+    ((5, 64), 32, "u2", 0, "gemm", True),
+    ((1, 160), 32, "i4", 0, "matmul", False),
+]
+
+
+@pytest.mark.parametrize(("shape", "columns", "kind", "block", "form", "zeros"), CASES)
+def test_products_are_right_and_their_weights_stay_packed(shape, columns, kind, block, form, zeros):
+    model, weights = _model(shape, columns, kind, block, form=form, zeros=zeros)
+    graph = simplify(import_onnx(model))
+    assert "BlockProduct" in [node.op for node in graph.nodes]
+    words = next(array for array in graph.constants.values() if array.dtype == np.int32)
+    filled = -(-columns // PANEL) * PANEL * -(-shape[-1] // (block or 1)) * (block or 1)
+    assert words.nbytes == filled * int(kind[1]) // 8
+    bias = np.arange(columns, dtype=np.float32) if form == "gemm" else np.float32(0)
+    _check(tilewright.compile(model, threads=1), _draw(*shape), weights, bias)
+
+
+def test_open_numbers_of_rows_are_one_plan():
+    model, weights = _model((4, 64), 64, "i4", 32, dims=("n", 64))
+    compiled = tilewright.compile(model, threads=1, dynamic={"n": (1, 9)})
+    for rows in (1, 4, 6, 9):
+        _check(compiled, _draw(rows, 64), weights)
+
+
+def test_saved_models_keep_them_packed(tmp_path):
+    model, weights = _model((1, 512), 256, "i4", 128)
+    compiled = tilewright.compile(model, threads=1)
+    assert compiled.constant_bytes == 512 * 256 // 2 + 4 * 256 * 4
+    path = tmp_path / "m.tw"
+    compiled.save(path)
+    assert path.stat().st_size < 2 * compiled.constant_bytes
+    _check(tilewright.load(path), _draw(1, 512), weights)
+
+
+@pytest.mark.parametrize(
+    ("kind", "block"), [("i8", 0), ("i4", 36)], ids=["bytes without blocks", "blocks that are no whole words"]
+)
+def test_others_are_folded(kind, block):
+    model, weights = _model((2, 72), 32, kind, block)
+    for passes in (PASSES, INTEGER_PASSES):
+        graph = simplify(import_onnx(model), passes)
+        assert [node.op for node in graph.nodes] == ["MatMul"]
+    _check(tilewright.compile(model, threads=1), _draw(2, 72), weights)
+
+
+def test_words_hold_the_first_number_lowest():
+    numbers = np.arange(-8, 8).reshape(2, 8).astype(np.int8)
+    words = packed(numbers, 4)
+    assert words.shape == (1, 1, PANEL)
+    assert words.view(np.uint32)[0, 0, :3].tolist() == [0xFEDCBA98, 0x76543210, 0]
+    assert in_panels(np.array([[1, 2], [3, 4]]))[0, :, :3].tolist() == [[1, 3, 0], [2, 4, 0]]
