@@ -244,6 +244,16 @@ def triangle(upper: bool) -> Any:
     return rule
 
 
+def places_of_triangle(upper: bool) -> Any:
+    """The rows and columns of the elements on one side of a diagonal."""
+
+    def rule(w: Writer, row: int, col: int, offset: int = 0, **_: Any) -> Made:
+        places = (np.triu_indices if upper else np.tril_indices)(row, offset, col)
+        return w.constant(np.stack(places).astype(dtype_of(w.out.dtype).numpy))
+
+    return rule
+
+
 RULES: Final[Rules] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -283,5 +293,7 @@ RULES: Final[Rules] = MappingProxyType(
         **dict.fromkeys(("empty.memory_format", "empty_strided.default", "empty_permuted.default"), zeros),
         "tril.default": triangle(False),
         "triu.default": triangle(True),
+        "tril_indices.default": places_of_triangle(False),
+        "triu_indices.default": places_of_triangle(True),
     }
 )

@@ -149,10 +149,13 @@ def norm(
         there = w.to(w.add("Not", w.add("Equal", x, w.number(0, x.dtype))), x.dtype)
         made = reduced(w, "ReduceSum", there, axes, keepdim)
     else:
-        w.require(ord in (1, 2), f"its order is {ord}")
-        terms = x if ord == 1 else w.add("Mul", x, x)
+        order = w.number(float(ord), x.dtype)
+        terms = x if ord == 1 else w.add("Mul", x, x) if ord == 2 else w.add("Pow", x, order)
         made = reduced(w, "ReduceSum", terms, axes, keepdim)
-        made = made if ord == 1 else w.add("Sqrt", made)
+        if ord == 2:
+            made = w.add("Sqrt", made)
+        elif ord != 1:
+            made = w.add("Pow", made, w.number(1 / ord, x.dtype))
     return w.to(made, w.out.dtype)
 
 
@@ -172,7 +175,7 @@ def cumulative(op: str) -> Rule:
 def top(w: Writer, self: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Made:
     """The largest or smallest along an axis, in order, and where they are."""
     if not self.rank:
-        w.require(k == 1, "the largest of one number")
+        w.require(k == 1, "none of one number")
         return [self, w.full((), 0, "i64")]
     x = _searched(w, self)
     attributes = {"axis": w.axis(dim, x.rank), "largest": int(largest), "sorted": 1}
