@@ -52,9 +52,11 @@ from tilewright.graph.registry import (
     find_operator,
     is_supported,
 )
+from tilewright.graph.size_values import array_of_sizes
 from tilewright.graph.walk import Limits
 
 __all__ = [
+    "array_of_sizes",
     "Control",
     "Counted",
     "CopyValues",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 
+from tilewright.frontend.torch.sizes import Sizes, size_of
 from tilewright.graph import Array, TensorType
 from tilewright.ir import dtype_of
 
@@ -30,16 +31,22 @@ DTYPES: Final[Mapping[torch.dtype, str]] = MappingProxyType(
 _TORCH: Final = MappingProxyType({dtype_of(name).numpy: dtype for dtype, name in DTYPES.items()})
 
 
-def tensor_type(tensor: torch.Tensor) -> TensorType | None:
+def tensor_type(tensor: torch.Tensor, sizes: Sizes | None = None) -> TensorType | None:
     """The type of a tensor, fake or not; None for one that kernels cannot take.
 
-    That is one of another element type, on another device, sparse, or of a subclass that means more by it.
+    That is one of another element type, on another device, sparse, or of a subclass that means more by it;
+    one whose sizes are symbols, where these are not among the ``sizes``.
     """
-    dtype = DTYPES.get(tensor.dtype)
-    plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
-    if dtype is None or not plain or not all(isinstance(size, int) for size in tensor.shape):
+    dtype = element_type(tensor)
+    if dtype is None or (sizes is None and not all(isinstance(size, int) for size in tensor.shape)):
         return None
-    return TensorType(dtype, tuple(tensor.shape))
+    return TensorType(dtype, tuple(size_of(size, sizes or {}) for size in tensor.shape))
+
+
+def element_type(tensor: torch.Tensor) -> str | None:
+    """The type of a tensor's elements; None for a tensor that kernels cannot take."""
+    plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    return DTYPES.get(tensor.dtype) if plain else None
 
 
 def as_array(tensor: torch.Tensor) -> Array:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.frontend.torch.writer import Made, Number, Operand, Rules, Value, Writer
-from tilewright.ir import dtype_of
+from tilewright.ir import dtype_of, is_open
 
 
 def viewed(w: Writer, self: Value, *_: Any, **__: Any) -> Made:
@@ -45,6 +45,10 @@ def sliced(
 ) -> Made:
     """Every so many elements of a part of an axis."""
     axis = w.axis(dim, self.rank)
+    count = w.out.sizes[axis]
+    if is_open(count) and not is_open(start) and (start or 0) >= 0:
+        # torch knows where it ends
+        return w.slice(self, axis, start or 0, (start or 0) + count * step, step)
     return w.slice(self, axis, *bounds(self.shape[axis], start, end), step)
 
 

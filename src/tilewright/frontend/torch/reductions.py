@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
-
 from tilewright.frontend.torch.writer import Made, Number, Rule, Rules, Value, Writer, wide
 
 Axes = int | Sequence[int] | None
@@ -62,7 +60,7 @@ def position(op: str) -> Rule:
             return w.full((), 0, "i64")
         x = _searched(w, self)
         if dim is None:
-            flat = w.reshape(x, [int(np.prod(x.shape))])
+            flat = w.reshape(x, [math.prod(x.shape)])
             return w.reshape(_place(w, op, flat, 0), w.out.sizes)
         return w.reshape(_place(w, op, x, w.axis(dim, x.rank)), w.out.sizes)
 
@@ -120,13 +118,14 @@ def _variance(
 ) -> tuple[Value, Value]:
     x, axes = w.to(self, w.inner), w.axes(dim, self.rank)
     w.require(x.rank > 0, "a variance of one number")
-    count = int(np.prod([x.shape[axis] for axis in axes]))
-    left = count - (1 if correction is None else correction)
+    count = math.prod(x.shape[axis] for axis in axes)
+    less = 1 if correction is None else correction
+    left = count - (int(less) if less == int(less) else less)
     w.require(left > 0, "a variance of too few numbers")
     mean = w.add("ReduceMean", x, w.ints(axes), keepdims=1)
     centred = w.add("Sub", x, mean)
     squares = w.add("ReduceSum", w.add("Mul", centred, centred), w.ints(axes), keepdims=int(keepdim))
-    made = w.add("Div", squares, w.number(float(left), w.inner))
+    made = w.add("Div", squares, w.number(left, w.inner))
     return w.to(made, w.out.dtype), w.to(w.reshape(mean, squares.shape), w.out.dtype)
 
 
