@@ -52,6 +52,7 @@ class CompiledPiece:
                 None if _is_plain(each.order) else tuple(map(each.order.index, range(len(each.order)))),
                 each.argument,
                 each.number,
+                each.pairs,
             )
             for each in read.outputs
         )
@@ -66,10 +67,10 @@ class CompiledPiece:
         arrays = [x if x.flags.c_contiguous else x.copy() for x in self.model.run(None, feeds)]
         made = [frontend.as_tensor(array) for array in arrays]
         return tuple(
-            (made[at] if order is None else made[at].permute(order))
+            _viewed(made[at], order, pairs)
             if at is not None
             else (args[argument] if argument is not None else self._number(number, args))
-            for at, order, argument, number in self._outputs
+            for at, order, argument, number, pairs in self._outputs
         )
 
     def sizes(self, args: Sequence[Any]) -> dict[str, int]:
@@ -79,6 +80,12 @@ class CompiledPiece:
 
     def _number(self, number: Any, args: Sequence[Any]) -> Any:
         return frontend.size_of(number, self.sizes(args)) if isinstance(number, torch.SymInt) else number
+
+
+def _viewed(tensor: torch.Tensor, order: Sequence[int] | None, pairs: bool) -> torch.Tensor:
+    """A result as torch counts its axes, pairs as the complex numbers that they are."""
+    whole = torch.view_as_complex(tensor) if pairs else tensor
+    return whole if order is None else whole.permute(order)
 
 
 def _is_plain(order: Sequence[int]) -> bool:

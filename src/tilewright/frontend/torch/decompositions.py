@@ -458,8 +458,10 @@ def _ldexp(self: T, other: T) -> T:
     return self * torch.pow(2.0, other)
 
 
-def _angle(self: T) -> T:
-    """Zero or pi."""
+def _angle(self: T) -> Any:
+    """Zero or pi; of complex numbers a rule says it."""
+    if self.is_complex():
+        return NotImplemented
     made = torch.where(self < 0, math.pi, 0.0)
     return torch.where(torch.isnan(self), math.nan, made).to(torch.result_type(self, 1.0))
 

@@ -28,11 +28,12 @@ DTYPES: Final[Mapping[torch.dtype, str]] = MappingProxyType(
     }
 )
 
+_PARTS: Final = MappingProxyType({torch.complex64: torch.float32, torch.complex128: torch.float64})
 _TORCH: Final = MappingProxyType({dtype_of(name).numpy: dtype for dtype, name in DTYPES.items()})
 
 
 def tensor_type(tensor: torch.Tensor, sizes: Sizes | None = None) -> TensorType | None:
-    """The type of a tensor, fake or not; None for one that kernels cannot take.
+    """The type of a tensor, fake or not, of complex numbers that of their parts; None for what is not taken.
 
     That is one of another element type, on another device, sparse, or of a subclass that means more by it;
     one whose sizes are symbols, where these are not among the ``sizes``.
@@ -44,16 +45,18 @@ def tensor_type(tensor: torch.Tensor, sizes: Sizes | None = None) -> TensorType 
 
 
 def element_type(tensor: torch.Tensor) -> str | None:
-    """The type of a tensor's elements; None for a tensor that kernels cannot take."""
+    """The type of a tensor's elements, or of their parts; None for a tensor that kernels cannot take."""
     plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
-    return DTYPES.get(tensor.dtype) if plain else None
+    return DTYPES.get(_PARTS.get(tensor.dtype, tensor.dtype)) if plain else None
 
 
 def as_array(tensor: torch.Tensor) -> Array:
-    """The memory of a tensor of the CPU, as an array of the same strides."""
+    """The memory of a tensor of the CPU, as an array of the same strides; complex numbers as pairs."""
     plain = tensor.detach()
     if plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
     if plain.dtype == torch.bfloat16:
         bits: Array = plain.view(torch.int16).numpy()
         return bits.view(dtype_of("bf16").numpy)

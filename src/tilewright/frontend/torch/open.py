@@ -50,6 +50,7 @@ class OpenModule:
             dtype = element_type(found)
             if used and at not in self.frozen and dtype is not None:
                 dims = [_text(found.shape[axis]) for axis in memory_order(found)]
+                dims += [2] if found.is_complex() else []
                 self._inputs[node.name] = TensorType(dtype, tuple(dims))
 
     def _shown(self, size: int | torch.SymInt, at: int, axis: int | None) -> None:

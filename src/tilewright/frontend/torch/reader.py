@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import fx
 
+from tilewright.frontend.torch import complex
 from tilewright.frontend.torch.dtypes import as_array, tensor_type
 from tilewright.frontend.torch.sizes import Sizes, evaluated, expression_of, hint_of
 from tilewright.frontend.torch.table import rule_of
@@ -57,12 +58,13 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A result: of the graph, under the given order of axes, or of `given`: an argument, or a number."""
+    """A result: of the graph, under an order of axes, maybe of `pairs`; or an argument; or a number."""
 
     value: str = ""
     order: tuple[int, ...] = ()
     argument: int | None = None
     number: Any = None
+    pairs: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,11 +197,12 @@ class _Reader:
             self.known[node] = self._constant(self.frozen[at])
             return
         order = memory_order(found)
+        shape = tuple(type_.sizes[axis] for axis in order)
         value = self.writer.input(
-            node.name, TensorType(type_.dtype, tuple(type_.sizes[axis] for axis in order))
+            node.name, TensorType(type_.dtype, (*shape, 2) if found.is_complex() else shape)
         )
         self.inputs.append(Input(at, node.name, order))
-        self.known[node] = self.writer.transpose(value, [order.index(axis) for axis in range(len(order))])
+        self.known[node] = self._in_order(value, order, found.is_complex())
 
     def _number(self, found: Any) -> Read:
         """A number that torch computes with, where it is known; sizes of a run are as well."""
@@ -210,11 +213,18 @@ class _Reader:
                 return _LOST
         return found if isinstance(found, bool | int | float) else _LOST
 
-    def _constant(self, tensor: torch.Tensor) -> Value:
+    def _constant(self, tensor: torch.Tensor) -> Read:
         order = memory_order(tensor)
         array = as_array(tensor.permute(order))
         value = self.writer.constant(np.ascontiguousarray(array).reshape(array.shape))
-        return self.writer.transpose(value, [order.index(axis) for axis in range(len(order))])
+        return self._in_order(value, order, tensor.is_complex())
+
+    def _in_order(self, value: Value, order: Sequence[int], pairs: bool) -> Read:
+        """What lies in memory in an order of axes, complex numbers in ``pairs``, as torch counts the axes."""
+        back = [order.index(axis) for axis in range(len(order))]
+        if not pairs:
+            return self.writer.transpose(value, back)
+        return complex.split(self.writer, self.writer.transpose(value, [*back, len(back)]))
 
     def _attribute(self, node: fx.Node) -> None:
         found: Any = self.module
@@ -232,7 +242,7 @@ class _Reader:
         if node.op == "placeholder":
             return Output(argument=self.arguments[node])
         found = self.known[node]
-        if not isinstance(found, Value):
+        if not isinstance(found, Value | complex.Complex):
             if isinstance(found, _Lost) and not self.refused:
                 self._refuse(node, "sizes of a run decide a number that is no size")
             # one of a run is what torch says of it
@@ -240,6 +250,9 @@ class _Reader:
         fake = node.meta["val"]
         order = memory_order(fake)
         self.writer.name = f"{node.name}/out"
+        if isinstance(found, complex.Complex):
+            pairs = complex.joined(self.writer, found)
+            return Output(self.writer.transpose(pairs, [*order, len(order)]).name, order, pairs=True)
         return Output(self.writer.transpose(found, order).name, order)
 
     def _call(self, node: fx.Node) -> None:
@@ -264,10 +277,15 @@ class _Reader:
 
     def _written(self, node: fx.Node, made: Any) -> Read:
         writer = self.writer
-        rule = rule_of(node.target)
-        if rule is None:
-            writer.refuse("the operator is not read")
         fakes = made if isinstance(made, list | tuple) else [made]
+        args = [self._argument(arg) for arg in node.args]
+        options = {key: self._argument(arg) for key, arg in node.kwargs.items()}
+        flat = [*_flat([*args, *options.values()])]
+        writer.complex = any(isinstance(x, torch.Tensor) and x.is_complex() for x in fakes)
+        pairs = writer.complex or any(isinstance(x, complex.Complex) for x in flat)
+        rule = rule_of(node.target, pairs)
+        if rule is None:
+            writer.refuse("the operator is not read" + (" for complex numbers" if pairs else ""))
         writer.outs = tuple(
             tensor_type(x, self.sizes) if isinstance(x, torch.Tensor) else None for x in fakes
         )
@@ -275,9 +293,7 @@ class _Reader:
             int(user.args[1]) if user.target is operator.getitem else 0 for user in node.users
         )
         writer.location = place_of(node)
-        args = [self._argument(arg) for arg in node.args]
-        options = {key: self._argument(arg) for key, arg in node.kwargs.items()}
-        if any(x is _LOST for x in _flat([*args, *options.values()])):
+        if any(x is _LOST for x in flat):
             writer.refuse("it takes what is no tensor of this machine's types")
         if node.target._schema.name == "aten::as_strided":
             source = node.args[0].meta["val"]
@@ -288,7 +304,7 @@ class _Reader:
         except TypeError as error:
             writer.refuse(f"its arguments are not read: {error}")
         result = rule(writer, *args, **options)
-        results = [result] if isinstance(result, Value) else result
+        results = [result] if isinstance(result, Value | complex.Complex) else result
         for at, (value, wanted) in enumerate(zip(results, writer.outs, strict=False)):
             if value is None or (len(results) > 1 and at not in writer.wanted):
                 continue
@@ -326,6 +342,12 @@ class _Reader:
         type_ = tensor_type(found, self.sizes) if isinstance(found, torch.Tensor) else None
         if type_ is None:
             return _LOST
+        if found.is_complex():
+            parts = [self._part(f"{name}/{at}", type_) for at in ("real", "imaginary")]
+            return complex.Complex(*parts)
+        return self._part(name, type_)
+
+    def _part(self, name: str, type_: TensorType) -> Value:
         if name in self.writer.walk.types:
             return Value(name, type_.dtype, type_.sizes)
         return self.writer.input(name, type_)

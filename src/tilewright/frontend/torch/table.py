@@ -10,9 +10,9 @@ from typing import Any, Final
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
-from tilewright.frontend.torch import elementwise, indexing, layers, movement, pooling, reductions
+from tilewright.frontend.torch import complex, elementwise, indexing, layers, movement, pooling, reductions
 from tilewright.frontend.torch.decompositions import DECOMPOSITIONS
-from tilewright.frontend.torch.writer import Rule, Rules
+from tilewright.frontend.torch.writer import Rules
 
 #: How each operator is written, by its name and overload in ``torch.ops.aten``.
 TABLE: Final[Rules] = MappingProxyType(
@@ -66,11 +66,12 @@ _FURTHER: Final = (
 )
 
 
-def rule_of(target: object) -> Rule | None:
-    """How an operator is written; None for one that is not read."""
+def rule_of(target: object, pairs: bool = False) -> Callable[..., Any] | None:
+    """How an operator is written, of complex numbers where they are ``pairs``; None for what is not read."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return None
-    return TABLE.get(f"{target._schema.name.removeprefix('aten::')}.{target._overloadname}")
+    name = f"{target._schema.name.removeprefix('aten::')}.{target._overloadname}"
+    return complex.RULES.get(name) if pairs else TABLE.get(name)
 
 
 @cache
@@ -80,7 +81,9 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
     further = [getattr(aten, name) for name in _FURTHER]
     known = {**core_aten_decompositions(), **get_decompositions(further)}
     own = {getattr(getattr(aten, name), overload): made for (name, overload), made in _own()}
-    return MappingProxyType({**{op: made for op, made in known.items() if rule_of(op) is None}, **own})
+    return MappingProxyType(
+        {**{op: made for op, made in known.items() if not (rule_of(op) or rule_of(op, True))}, **own}
+    )
 
 
 def _own() -> Iterator[tuple[list[str], Callable[..., Any]]]:

@@ -53,14 +53,15 @@ def wide(dtype: str) -> str:
 class Writer:
     """Nodes of a graph, as they are written.
 
-    ``outs`` are the types that torch says the operator at hand makes, ``wanted`` which of its results
-    anything reads.
+    ``outs`` are the types that torch says the operator at hand makes, of ``complex`` numbers those of the
+    parts; ``wanted`` is which of its results anything reads.
     """
 
     limits: Limits
     name: str = ""
     location: str = ""
     outs: tuple[TensorType | None, ...] = ()
+    complex: bool = False
     wanted: frozenset[int] = frozenset({0})
     walk: Inference = field(init=False)
     _count: int = 0
