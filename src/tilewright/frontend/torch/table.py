@@ -10,7 +10,16 @@ from typing import Any, Final
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
-from tilewright.frontend.torch import complex, elementwise, indexing, layers, movement, pooling, reductions
+from tilewright.frontend.torch import (
+    complex,
+    elementwise,
+    indexing,
+    layers,
+    movement,
+    pooling,
+    reductions,
+    special,
+)
 from tilewright.frontend.torch.decompositions import DECOMPOSITIONS
 from tilewright.frontend.torch.writer import Rules
 
@@ -23,6 +32,7 @@ TABLE: Final[Rules] = MappingProxyType(
         **indexing.RULES,
         **layers.RULES,
         **pooling.RULES,
+        **special.RULES,
     }
 )
 
