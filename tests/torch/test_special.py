@@ -29,8 +29,8 @@ STRANGE = [
 
 #: One of each way in which functions are put together; torch's samples have the others.
 FUNCTIONS = [
-    *(aten.lgamma, aten.digamma, aten.erfc, aten.special_erfcx, aten.erfinv, aten.special_i1e, aten.i0),
-    *(aten.special_modified_bessel_k1, aten.special_bessel_j1, aten.special_bessel_y0),
+    *(aten.lgamma, aten.digamma, aten.erfc, aten.erfinv, aten.special_i1),
+    *(aten.special_modified_bessel_k1, aten.special_bessel_y0),
 ]
 
 
