@@ -146,7 +146,8 @@ def gradients(model, given):
 
 
 def losses_of(model, run, given, steps):
-    optimiser, losses = torch.optim.AdamW(model.parameters(), lr=1e-3), []
+    # Adam divides by the size of gradients: those that are rounding alone would move weights as others do
+    optimiser, losses = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), []
     for _ in range(steps):
         optimiser.zero_grad()
         loss = (run(**given).last_hidden_state - 0.5).square().mean()
