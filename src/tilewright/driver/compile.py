@@ -25,7 +25,7 @@ from tilewright.driver.plans import ModelPlan, given_plan
 from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import Precision
-from tilewright.frontend import Shapes, Source, checked_constants, checked_shapes, read_onnx
+from tilewright.frontend import OpenSource, Shapes, Source, checked_constants, checked_shapes, read_onnx
 from tilewright.graph import Graph, Limits
 from tilewright.ir import Program
 from tilewright.plan import read_accuracy
@@ -67,7 +67,7 @@ def compile_model(
 ) -> CompiledModel: ...
 @overload
 def compile_model(
-    model: Source,
+    model: Source | OpenSource,
     *,
     dynamic: GivenSizes,
     same: Mapping[str, str] = ...,
@@ -115,7 +115,7 @@ def compile_model(
     progress: Progress = ...,
 ) -> CompiledModel | CompiledProgram: ...
 def compile_model(
-    model: Source | Graph | Program | Schedule,
+    model: Source | OpenSource | Graph | Program | Schedule,
     *,
     target: str | TargetBase = "cpu",
     threads: int | None = None,
@@ -223,7 +223,7 @@ def compile_model(
     if dynamic is not None:
         if not isinstance(machine, CpuTarget) or known is not None or isinstance(model, Graph):
             raise InputError("dynamic= is for CPUs, without a plan", hint="shapes= settles the sizes")
-        read = read_onnx(model, limits=_limits(memory))
+        read = model if isinstance(model, OpenSource) else read_onnx(model, limits=_limits(memory))
         open_sizes = read_sizes(dynamic, same, read, settled, fixed)
         return DynamicModel(read, open_sizes, settled, fixed, on_cpu(machine), progress)
     clock = Clock()
@@ -237,7 +237,9 @@ def compile_model(
         with clock.phase("import"):
             progress("import", 0, 1)
             graph = model
-            if not isinstance(graph, Graph):
+            if isinstance(graph, OpenSource):
+                graph = graph.graph(settled, fixed)
+            elif not isinstance(graph, Graph):
                 graph = import_settled(graph, settled, fixed, _limits(memory))
             progress("import", 1, 1)
         return graph

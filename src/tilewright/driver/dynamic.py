@@ -25,7 +25,7 @@ from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Described, Library, Weights, range_manifest, save_model, single_range
 from tilewright.driver.units import Unit
-from tilewright.frontend import ReadModel, Shapes
+from tilewright.frontend import OpenSource, Shapes
 from tilewright.graph import ListType, TensorType, UndeterminedError
 from tilewright.ir import dtype_of, program_at, typical
 from tilewright.runtime import (
@@ -56,7 +56,7 @@ class DynamicModel(OpenModel, Explained):
 
     def __init__(
         self,
-        model: ReadModel,
+        model: OpenSource,
         sizes: OpenSizes,
         shapes: Shapes,
         constants: Mapping[str, Array],
@@ -81,7 +81,7 @@ class DynamicModel(OpenModel, Explained):
         """The plans, each for a range of sizes; none where the model is compiled at each size."""
         stages = [stage for planned in self.plans for stage in planned.stages]
         super().__init__(
-            model.model.graph.name,
+            model.name,
             sizes.ranges,
             inputs,
             _in_common([planned.outputs for planned in self.plans]),

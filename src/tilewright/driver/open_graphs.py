@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tilewright.build import Array
 from tilewright.driver.open_sizes import OpenSizes
-from tilewright.frontend import ReadModel, Shapes
+from tilewright.frontend import OpenSource, Shapes
 from tilewright.graph import Graph
 from tilewright.ir import OpenSignError, RelationError
 from tilewright.support import ModelError, get_logger
@@ -15,7 +15,7 @@ _log = get_logger(__name__)
 
 
 def graphs_at(
-    model: ReadModel, sizes: OpenSizes, shapes: Shapes, constants: Mapping[str, Array], most: int
+    model: OpenSource, sizes: OpenSizes, shapes: Shapes, constants: Mapping[str, Array], most: int
 ) -> list[tuple[OpenSizes, Graph]]:
     """The graph at all sizes, or graphs at parts of their range, without sizes at which there is no model.
 

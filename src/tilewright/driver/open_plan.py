@@ -16,7 +16,7 @@ from tilewright.driver.open_sizes import OpenSizes
 from tilewright.driver.open_stages import stages_of
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.size_program import SizeNumbers
-from tilewright.frontend import ReadModel, Shapes
+from tilewright.frontend import OpenSource, Shapes
 from tilewright.graph import MOST_COUNTED, Control, Graph, Listing, ListType, Node, TensorType
 from tilewright.ir import (
     OpenIndexError,
@@ -69,7 +69,7 @@ class PlannedRange:
 
 
 def plan_sizes(
-    model: ReadModel,
+    model: OpenSource,
     sizes: OpenSizes,
     shapes: Shapes,
     constants: Mapping[str, Array],

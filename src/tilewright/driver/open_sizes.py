@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from tilewright.frontend import ReadModel, Shapes
+from tilewright.frontend import OpenSource, Shapes
 from tilewright.graph import TensorType
 from tilewright.ir import (
     FloorDiv,
@@ -189,7 +189,7 @@ def symbol_of(at: int) -> str:
 
 
 def read_sizes(
-    dynamic: object, same: object, model: ReadModel, shapes: Shapes, constants: Iterable[str] = ()
+    dynamic: object, same: object, model: OpenSource, shapes: Shapes, constants: Iterable[str] = ()
 ) -> OpenSizes:
     """The open sizes that ``shapes`` does not settle: of those that a caller leaves out a wide range.
 

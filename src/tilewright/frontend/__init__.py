@@ -10,8 +10,10 @@ from tilewright.frontend.onnx import (
     import_onnx,
     read_onnx,
 )
+from tilewright.frontend.sources import OpenSource
 
 __all__ = [
+    "OpenSource",
     "ReadModel",
     "Shapes",
     "Source",

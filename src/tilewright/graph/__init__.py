@@ -54,6 +54,7 @@ from tilewright.graph.registry import (
     is_supported,
     operator,
 )
+from tilewright.graph.size_values import array_of_sizes
 from tilewright.graph.walk import Limits
 
 __all__ = [
@@ -99,6 +100,7 @@ __all__ = [
     "ValueRange",
     "WidenHalf",
     "WriteOutLoops",
+    "array_of_sizes",
     "compute",
     "contraction_runs",
     "decomposed_operators",

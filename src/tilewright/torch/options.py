@@ -28,6 +28,10 @@ class Options:
     """Whether weights are packed once where nothing is trained. Updates in place and by `load_state_dict` are
     seen, and lead to another compilation; those through `Tensor.data` are not."""
 
+    def of_models(self) -> dict[str, Any]:
+        """Those that :func:`tilewright.compile` has, too."""
+        return {name: getattr(self, name) for name in ("threads", "accuracy", "strategy", "records")}
+
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> Options:
         """The options that a mapping says. Raises InputError for one that there is not."""

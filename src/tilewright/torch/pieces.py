@@ -7,6 +7,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -15,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.fx.passes.split_module import split_module
 
-from tilewright.driver import CompiledModel, compile_model
+from tilewright.driver import CompiledModel, DynamicModel, compile_model
 from tilewright.frontend import torch as frontend
 from tilewright.support import InternalError, ModelError, ResourceError, UnsupportedOperatorError, get_logger
 from tilewright.torch.options import Options
@@ -31,10 +32,16 @@ Runner = Callable[..., Sequence[Any]]
 class CompiledPiece:
     """A compiled graph of torch: tensors in, tensors out, over the same memory where that is row-major."""
 
-    __slots__ = ("_inputs", "_outputs", "model")
+    __slots__ = ("_inputs", "_outputs", "_shown", "model")
 
-    def __init__(self, model: CompiledModel, read: frontend.ReadModule) -> None:
+    def __init__(
+        self,
+        model: CompiledModel | DynamicModel,
+        read: frontend.ReadModule,
+        shown: Mapping[str, tuple[int, int | None]] = MappingProxyType({}),
+    ) -> None:
         self.model = model
+        self._shown = shown
         values = list(dict.fromkeys(each.value for each in read.outputs if each.value))
         self._inputs = tuple(
             (each.at, each.name, None if _is_plain(each.order) else each.order) for each in read.inputs
@@ -45,6 +52,7 @@ class CompiledPiece:
                 None if _is_plain(each.order) else tuple(map(each.order.index, range(len(each.order)))),
                 each.argument,
                 each.number,
+                each.pairs,
             )
             for each in read.outputs
         )
@@ -59,11 +67,25 @@ class CompiledPiece:
         arrays = [x if x.flags.c_contiguous else x.copy() for x in self.model.run(None, feeds)]
         made = [frontend.as_tensor(array) for array in arrays]
         return tuple(
-            (made[at] if order is None else made[at].permute(order))
+            _viewed(made[at], order, pairs)
             if at is not None
-            else (args[argument] if argument is not None else number)
-            for at, order, argument, number in self._outputs
+            else (args[argument] if argument is not None else self._number(number, args))
+            for at, order, argument, number, pairs in self._outputs
         )
+
+    def sizes(self, args: Sequence[Any]) -> dict[str, int]:
+        """What the arguments say of torch's symbols."""
+        shown = self._shown.items()
+        return {name: args[at] if axis is None else args[at].size(axis) for name, (at, axis) in shown}
+
+    def _number(self, number: Any, args: Sequence[Any]) -> Any:
+        return frontend.size_of(number, self.sizes(args)) if isinstance(number, torch.SymInt) else number
+
+
+def _viewed(tensor: torch.Tensor, order: Sequence[int] | None, pairs: bool) -> torch.Tensor:
+    """A result as torch counts its axes, pairs as the complex numbers that they are."""
+    whole = torch.view_as_complex(tensor) if pairs else tensor
+    return whole if order is None else whole.permute(order)
 
 
 def _is_plain(order: Sequence[int]) -> bool:
@@ -106,7 +128,7 @@ def _compiled(
     module: fx.GraphModule, options: Options, frozen: Mapping[int, torch.Tensor] | None, share: Share
 ) -> Runner:
     if _is_open(module):
-        return _Sized(module, options, share)
+        return _open(module, options, frozen, share)
     read = frontend.read_module(module, frozen=frozen)
     share.nodes += sum(_computes(node) for node in module.graph.nodes)
     if read.refused and not options.fallback:
@@ -135,13 +157,7 @@ def _whole(module: fx.GraphModule, read: frontend.ReadModule, options: Options, 
         return _eager(module)
     assert read.graph is not None
     try:
-        model = compile_model(
-            read.graph,
-            threads=options.threads,
-            accuracy=options.accuracy,
-            strategy=options.strategy,
-            records=options.records,
-        )
+        model = compile_model(read.graph, **options.of_models())
     except (ModelError, ResourceError, InternalError) as error:
         if not options.fallback:
             raise
@@ -256,6 +272,39 @@ def _is_open(module: fx.GraphModule) -> bool:
 
     placeholders = (node for node in module.graph.nodes if node.op == "placeholder")
     return any(symbolic(node.meta.get("val")) for node in placeholders)
+
+
+def _open(
+    module: fx.GraphModule, options: Options, frozen: Mapping[int, torch.Tensor] | None, share: Share
+) -> Runner:
+    """A graph whose sizes are open, compiled once; at the sizes of each run, where there is no such plan."""
+    alone = _Sized(module, options, share)
+    compute = [node for node in module.graph.nodes if _computes(node)]
+    if all(str(node.target) in frontend.VIEWS for node in compute):
+        return alone
+    source = frontend.OpenModule(module, frozen or {})
+    try:
+        model = compile_model(source, dynamic=source.ranges, **options.of_models())
+    except (ModelError, ResourceError, InternalError) as error:
+        _log.info("a graph of %d nodes is compiled at each size: %s", len(compute), error)
+        return alone
+    if not model.plans or source.read is None:
+        return alone
+    share.nodes += len(compute)
+    share.pieces += 1
+    piece = CompiledPiece(model, source.read, source.shown)
+    ranges = model.ranges
+    _log.info("%s, at all sizes of %s", share, ranges)
+
+    def run(*args: Any) -> Sequence[Any]:
+        sizes = piece.sizes(args)
+        inside = any(
+            all(low <= sizes.get(name, low) <= high for name, (low, high) in known.items())
+            for known in ranges
+        )
+        return piece(*args) if inside else alone(*args)
+
+    return run
 
 
 class _Sized:

@@ -87,6 +87,11 @@ class ReadModel:
     limits: Limits
     strings: Strings
 
+    @property
+    def name(self) -> str:
+        """What the file calls it."""
+        return str(self.model.graph.name)
+
     def kinds(self) -> dict[str, TensorType | ListType]:
         """The inputs that are given at run time, as the file declares them; open sizes are names."""
         values = (value for value in self.model.graph.input if value.name not in self.weights)

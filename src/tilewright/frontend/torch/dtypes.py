@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 
+from tilewright.frontend.torch.sizes import Sizes, size_of
 from tilewright.graph import Array, TensorType
 from tilewright.ir import dtype_of
 
@@ -27,26 +28,35 @@ DTYPES: Final[Mapping[torch.dtype, str]] = MappingProxyType(
     }
 )
 
+_PARTS: Final = MappingProxyType({torch.complex64: torch.float32, torch.complex128: torch.float64})
 _TORCH: Final = MappingProxyType({dtype_of(name).numpy: dtype for dtype, name in DTYPES.items()})
 
 
-def tensor_type(tensor: torch.Tensor) -> TensorType | None:
-    """The type of a tensor, fake or not; None for one that kernels cannot take.
+def tensor_type(tensor: torch.Tensor, sizes: Sizes | None = None) -> TensorType | None:
+    """The type of a tensor, fake or not, of complex numbers that of their parts; None for what is not taken.
 
-    That is one of another element type, on another device, sparse, or of a subclass that means more by it.
+    That is one of another element type, on another device, sparse, or of a subclass that means more by it;
+    one whose sizes are symbols, where these are not among the ``sizes``.
     """
-    dtype = DTYPES.get(tensor.dtype)
-    plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
-    if dtype is None or not plain or not all(isinstance(size, int) for size in tensor.shape):
+    dtype = element_type(tensor)
+    if dtype is None or (sizes is None and not all(isinstance(size, int) for size in tensor.shape)):
         return None
-    return TensorType(dtype, tuple(tensor.shape))
+    return TensorType(dtype, tuple(size_of(size, sizes or {}) for size in tensor.shape))
+
+
+def element_type(tensor: torch.Tensor) -> str | None:
+    """The type of a tensor's elements, or of their parts; None for a tensor that kernels cannot take."""
+    plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    return DTYPES.get(_PARTS.get(tensor.dtype, tensor.dtype)) if plain else None
 
 
 def as_array(tensor: torch.Tensor) -> Array:
-    """The memory of a tensor of the CPU, as an array of the same strides."""
+    """The memory of a tensor of the CPU, as an array of the same strides; complex numbers as pairs."""
     plain = tensor.detach()
     if plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
     if plain.dtype == torch.bfloat16:
         bits: Array = plain.view(torch.int16).numpy()
         return bits.view(dtype_of("bf16").numpy)

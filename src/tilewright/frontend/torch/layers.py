@@ -1,4 +1,4 @@
-"""Operators of ATen that layers are made of: products, convolutions, pools, normalisations, softmax."""
+"""Operators of ATen that layers are made of: products, convolutions, normalisations, softmax."""
 
 from __future__ import annotations
 
@@ -37,12 +37,7 @@ def added_product(
     return w.to(w.expand(product, w.out.sizes), w.out.dtype)
 
 
-def _pads(padding: Sequence[int], rank: int) -> tuple[int, ...]:
-    sides: tuple[int, ...] = _each(padding, rank)
-    return (*sides, *sides)
-
-
-def _each(given: Sequence[int], rank: int) -> tuple[int, ...]:
+def each_axis(given: Sequence[int], rank: int) -> tuple[int, ...]:
     """One number an axis, where one may stand for all."""
     return tuple(int(n) for n in given) * (rank if len(given) == 1 else 1)
 
@@ -62,16 +57,16 @@ def convolution(
     """A convolution, or the transposed one."""
     rank = weight.rank - 2
     w.require(all((input.is_float, 0 not in input.shape, 0 not in weight.shape)), "there is nothing to do")
-    more: dict[str, Any] = {"output_padding": _each(output_padding, rank)} if transposed else {}
+    more: dict[str, Any] = {"output_padding": each_axis(output_padding, rank)} if transposed else {}
     return w.add(
         "ConvTranspose" if transposed else "Conv",
         input,
         weight,
         bias,
         group=groups,
-        strides=_each(stride, rank),
-        dilations=_each(dilation, rank),
-        pads=_pads(padding, rank),
+        strides=each_axis(stride, rank),
+        dilations=each_axis(dilation, rank),
+        pads=each_axis(padding, rank) * 2,
         **more,
     )
 
@@ -93,7 +88,7 @@ def convolution_backward(
     """The gradients of a convolution's input, weights and bias: a convolution each, and sums."""
     w.require(not transposed, "the gradient of a transposed convolution")
     rank = weight.rank - 2
-    steps, gaps, sides = _each(stride, rank), _each(dilation, rank), _each(padding, rank)
+    steps, gaps, sides = each_axis(stride, rank), each_axis(dilation, rank), each_axis(padding, rank)
     made: list[Value | None] = [None, None, None]
     if output_mask[0]:
         spans = [(k - 1) * d + 1 for k, d in zip(weight.shape[2:], gaps, strict=True)]
@@ -145,154 +140,6 @@ def _weight_gradient(
     for axis, size in enumerate(kernel, 2):
         made = w.slice(made, axis, 0, size)
     return w.transpose(made, [1, 0, *range(2, made.rank)])
-
-
-def _pool(w: Writer, x: Value, rank: int) -> tuple[Value, bool]:
-    """The input with a batch, and whether it had one."""
-    batched = x.rank == rank + 2
-    return (x if batched else w.reshape(x, (1, *x.shape))), batched
-
-
-def _reaches(size: int, kernel: int, stride: int, pad: int, dilation: int, count: int) -> bool:
-    """Whether all windows end inside the padded input, as they do where sizes are rounded down."""
-    return (count - 1) * stride + (kernel - 1) * dilation + 1 <= size + 2 * pad
-
-
-def max_pool(rank: int) -> Rule:
-    """The largest of each window, and where it is in its plane."""
-
-    def rule(
-        w: Writer,
-        self: Value,
-        kernel_size: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] = (0,),
-        dilation: Sequence[int] = (1,),
-        ceil_mode: bool = False,
-    ) -> Made:
-        x, _ = _pool(w, self, rank)
-        kernel = _each(kernel_size, rank)
-        inner = wide(x.dtype)
-        made = w.several(
-            "MaxPool",
-            (w.to(x, inner),),
-            2,
-            wanted=w.wanted,
-            attributes={
-                "kernel_shape": kernel,
-                "strides": _each(stride or kernel, rank),
-                "pads": _pads(padding, rank),
-                "dilations": _each(dilation, rank),
-                "ceil_mode": int(ceil_mode),
-            },
-        )
-        best, places = made
-        shape = w.out.sizes
-        results: list[Value | None] = [w.reshape(w.to(best, self.dtype), shape) if best.name else None, None]
-        if places.name:
-            plane = w.number(math.prod(list(x.shape[2:])), "i64")
-            results[1] = w.reshape(w.add("Mod", places, plane), shape)
-        return results
-
-    return rule
-
-
-def max_pool_backward(w: Writer, grad_output: Value, self: Value, *rest: object) -> Made:
-    """The gradients of windows added where their largest elements are."""
-    indices = rest[-1]
-    assert isinstance(indices, Value)
-    planes, size = self.shape[:-2], math.prod(self.shape[-2:])
-    inner = w.inner
-    empty = w.full([*planes, size], 0, inner)
-    flat = [*planes, math.prod(grad_output.shape[-2:])]
-    grads = w.reshape(w.to(grad_output, inner), flat)
-    made = w.add("ScatterElements", empty, w.reshape(indices, flat), grads, axis=len(planes), reduction="add")
-    return w.to(w.reshape(made, self.shape), w.out.dtype)
-
-
-def average_pool(rank: int) -> Rule:
-    """The mean of each window."""
-
-    def rule(
-        w: Writer,
-        self: Value,
-        kernel_size: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] = (0,),
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> Made:
-        x, _ = _pool(w, self, rank)
-        kernel, pads = _each(kernel_size, rank), _each(padding, rank)
-        steps = _each(stride or kernel, rank)
-        for axis in range(rank):
-            inside = _reaches(
-                x.shape[2 + axis], kernel[axis], steps[axis], pads[axis], 1, w.out.sizes[axis - rank]
-            )
-            w.require(inside, "its last windows reach beyond the padding")
-        w.require(x.is_float, "means of integers")
-        counted = count_include_pad or divisor_override is not None
-        made = w.add(
-            "AveragePool",
-            w.to(x, w.inner),
-            kernel_shape=kernel,
-            strides=steps,
-            pads=(*pads, *pads),
-            count_include_pad=int(counted),
-        )
-        if divisor_override is not None:
-            made = w.add("Mul", made, w.number(math.prod(kernel) / divisor_override, w.inner))
-        return w.to(w.reshape(made, w.out.sizes), w.out.dtype)
-
-    return rule
-
-
-def adaptive_average_pool(rank: int) -> Rule:
-    """Means of as many equal parts as are wanted."""
-    pool = average_pool(rank)
-
-    def rule(w: Writer, self: Value, output_size: Sequence[int]) -> Made:
-        sizes = self.shape[-rank:]
-        even = all(out > 0 and size % out == 0 for size, out in zip(sizes, output_size, strict=True))
-        w.require(even, "its parts are not of one size")
-        return pool(w, self, [size // out for size, out in zip(sizes, output_size, strict=True)])
-
-    return rule
-
-
-def average_pool_backward(
-    w: Writer,
-    grad_output: Value,
-    self: Value,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Made:
-    """The gradient of a mean given to all elements of its window: a transposed convolution by ones."""
-    grad, x = _pool(w, grad_output, 2)[0], _pool(w, self, 2)[0]
-    kernel, pads = _each(kernel_size, 2), _each(padding, 2)
-    steps = _each(stride or kernel, 2)
-    grown = [(n - 1) * s - 2 * p + k for n, s, p, k in zip(grad.shape[2:], steps, pads, kernel, strict=True)]
-    left = [size - n for size, n in zip(x.shape[2:], grown, strict=True)]
-    plain = all(n >= 0 for n in left) and (count_include_pad or not any(pads))
-    w.require(plain, "its windows do not all have as many elements")
-    channels = x.shape[1]
-    share = 1.0 / (divisor_override or math.prod(kernel))
-    ones = w.constant(np.full((channels, 1, *kernel), share, dtype_of(w.inner).numpy))
-    made = w.add(
-        "ConvTranspose",
-        w.to(grad, w.inner),
-        ones,
-        strides=steps,
-        pads=(*pads, *pads),
-        group=channels,
-        output_padding=tuple(left),
-    )
-    return w.to(w.reshape(made, self.shape), w.out.dtype)
 
 
 def _softmax(op: str) -> Rule:
@@ -473,15 +320,6 @@ RULES: Final[Rules] = MappingProxyType(
         **dict.fromkeys(("addmm.default", "baddbmm.default"), added_product),
         "convolution.default": convolution,
         "convolution_backward.default": convolution_backward,
-        "max_pool2d_with_indices.default": max_pool(2),
-        "max_pool3d_with_indices.default": max_pool(3),
-        "max_pool2d_with_indices_backward.default": max_pool_backward,
-        "avg_pool1d.default": average_pool(1),
-        "avg_pool2d.default": average_pool(2),
-        "avg_pool3d.default": average_pool(3),
-        "avg_pool2d_backward.default": average_pool_backward,
-        "_adaptive_avg_pool2d.default": adaptive_average_pool(2),
-        "_adaptive_avg_pool3d.default": adaptive_average_pool(3),
         "_softmax.default": _softmax("Softmax"),
         "_log_softmax.default": _softmax("LogSoftmax"),
         "native_layer_norm.default": layer_norm,

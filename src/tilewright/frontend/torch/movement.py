@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.frontend.torch.writer import Made, Number, Operand, Rules, Value, Writer
-from tilewright.ir import dtype_of
+from tilewright.ir import dtype_of, is_open
 
 
 def viewed(w: Writer, self: Value, *_: Any, **__: Any) -> Made:
@@ -45,6 +45,10 @@ def sliced(
 ) -> Made:
     """Every so many elements of a part of an axis."""
     axis = w.axis(dim, self.rank)
+    count = w.out.sizes[axis]
+    if is_open(count) and not is_open(start) and (start or 0) >= 0:
+        # torch knows where it ends
+        return w.slice(self, axis, start or 0, (start or 0) + count * step, step)
     return w.slice(self, axis, *bounds(self.shape[axis], start, end), step)
 
 
@@ -244,6 +248,16 @@ def triangle(upper: bool) -> Any:
     return rule
 
 
+def places_of_triangle(upper: bool) -> Any:
+    """The rows and columns of the elements on one side of a diagonal."""
+
+    def rule(w: Writer, row: int, col: int, offset: int = 0, **_: Any) -> Made:
+        places = (np.triu_indices if upper else np.tril_indices)(row, offset, col)
+        return w.constant(np.stack(places).astype(dtype_of(w.out.dtype).numpy))
+
+    return rule
+
+
 RULES: Final[Rules] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -283,5 +297,7 @@ RULES: Final[Rules] = MappingProxyType(
         **dict.fromkeys(("empty.memory_format", "empty_strided.default", "empty_permuted.default"), zeros),
         "tril.default": triangle(False),
         "triu.default": triangle(True),
+        "tril_indices.default": places_of_triangle(False),
+        "triu_indices.default": places_of_triangle(True),
     }
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,11 +14,14 @@ import numpy as np
 import torch
 from torch import fx
 
+from tilewright.frontend.torch import complex
 from tilewright.frontend.torch.dtypes import as_array, tensor_type
+from tilewright.frontend.torch.sizes import Sizes, evaluated, expression_of, hint_of
 from tilewright.frontend.torch.table import rule_of
-from tilewright.frontend.torch.writer import Value, Writer
+from tilewright.frontend.torch.writer import Number, Value, Writer
 from tilewright.graph import Graph, Limits, TensorType
-from tilewright.support import InternalError, NodeLocation, UserError
+from tilewright.ir import OpenSignError, OpenSizeError, RelationError, Size
+from tilewright.support import NodeLocation, UserError
 
 #: Tensors in a graph module of at most so many elements are constants of the compiled model.
 _SMALL: Final = 1 << 16
@@ -53,12 +58,13 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A result: of the graph, under the given order of axes, or of `given`: an argument, or a number."""
+    """A result: of the graph, under an order of axes, maybe of `pairs`; or an argument; or a number."""
 
     value: str = ""
     order: tuple[int, ...] = ()
     argument: int | None = None
     number: Any = None
+    pairs: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,17 +85,49 @@ _LOST: Final = _Lost()
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The axes from the one with the largest stride on, where the elements fill memory; else as they are."""
-    axes = [*range(tensor.dim())]
-    if tensor.is_contiguous() or tensor.numel() == 0:
-        return tuple(axes)
-    order = sorted(axes, key=lambda axis: (-tensor.stride(axis), axis))
+    """The axes from the one with the largest stride on, where the elements fill memory; else as they are.
+
+    Where sizes are open, as it was when the tensor was traced.
+    """
+    sizes, strides = ([hint_of(n) for n in each] for each in (tensor.shape, tensor.stride()))
+    axes = tuple(range(tensor.dim()))
+    if 0 in sizes:
+        return axes
+    # axes of one element have any strides
+    order = sorted(axes, key=lambda axis: (-strides[axis], axis))
+    plain = [axis for axis in axes if sizes[axis] != 1]
+    if [axis for axis in order if sizes[axis] != 1] == plain:
+        order = [*axes]
     step = 1
     for axis in reversed(order):
-        if tensor.size(axis) != 1 and tensor.stride(axis) != step:
-            return tuple(axes)
-        step *= tensor.size(axis)
+        if sizes[axis] != 1 and strides[axis] != step:
+            return axes
+        step *= sizes[axis]
     return tuple(order)
+
+
+def _is_row_major(tensor: torch.Tensor) -> bool:
+    sizes, strides = ([hint_of(n) for n in each] for each in (tensor.shape, tensor.stride()))
+    steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    return all(size == 1 or a == b for size, a, b in zip(sizes, strides, steps, strict=True))
+
+
+def number_of(w: Writer, expression: Any, sizes: Sizes) -> Number | Value:
+    """A number that torch computes of sizes: a size, or a tensor of rank 0 in double precision."""
+    operations = {"IntTrueDiv": "Div", "FloatTrueDiv": "Div", "Add": "Add", "Mul": "Mul", "FloatPow": "Pow"}
+    name = type(expression).__name__
+    if expression.is_Float:
+        return float(expression)
+    if expression.is_integer and name != "ToFloat":
+        return evaluated(expression, sizes)
+    parts = [w.to(number_of(w, part, sizes), "f64") for part in expression.args]
+    if name == "ToFloat":
+        return parts[0]
+    if name == "OpaqueUnaryFn_sqrt":
+        return w.add("Sqrt", *parts)
+    if name not in operations or len(parts) < 2:
+        raise OpenSizeError(f"{expression} is no number that is computed here")
+    return functools.reduce(lambda a, b: w.add(operations[name], a, b), parts)
 
 
 def read_module(
@@ -98,13 +136,17 @@ def read_module(
     frozen: Mapping[int, torch.Tensor] | None = None,
     name: str = "torch",
     limits: Limits | None = None,
+    sizes: Sizes | None = None,
 ) -> ReadModule:
     """Read a graph module of ATen operators, its nodes' ``meta["val"]`` fake tensors of known sizes.
+
+    Sizes may be open where ``sizes`` says what the symbols are. Raises OpenSignError or RelationError then,
+    where there is one graph for some sizes and another for others.
 
     ``frozen`` are arguments whose elements are known: constants of the model, over their own memory.
     Nodes that cannot be read are listed, each with its reason; nothing is raised for them.
     """
-    return _Reader(module, dict(frozen or {}), Writer(limits or Limits())).read(name)
+    return _Reader(module, dict(frozen or {}), Writer(limits or Limits()), sizes).read(name)
 
 
 @dataclass(slots=True)
@@ -112,6 +154,7 @@ class _Reader:
     module: fx.GraphModule
     frozen: Mapping[int, torch.Tensor]
     writer: Writer
+    sizes: Sizes | None = None
     known: dict[fx.Node, Read] = field(default_factory=dict)
     refused: dict[fx.Node, Refusal] = field(default_factory=dict)
     inputs: list[Input] = field(default_factory=list)
@@ -144,9 +187,9 @@ class _Reader:
         found = node.meta.get("val")
         users = [user for user in node.users if user.op != "output"]
         if not isinstance(found, torch.Tensor):
-            self.known[node] = found if isinstance(found, bool | int | float) else _LOST
+            self.known[node] = self._number(found)
             return
-        type_ = tensor_type(found)
+        type_ = tensor_type(found, self.sizes)
         if type_ is None or not users:
             self.known[node] = _LOST
             return
@@ -154,17 +197,34 @@ class _Reader:
             self.known[node] = self._constant(self.frozen[at])
             return
         order = memory_order(found)
+        shape = tuple(type_.sizes[axis] for axis in order)
         value = self.writer.input(
-            node.name, TensorType(type_.dtype, tuple(type_.sizes[axis] for axis in order))
+            node.name, TensorType(type_.dtype, (*shape, 2) if found.is_complex() else shape)
         )
         self.inputs.append(Input(at, node.name, order))
-        self.known[node] = self.writer.transpose(value, [order.index(axis) for axis in range(len(order))])
+        self.known[node] = self._in_order(value, order, found.is_complex())
 
-    def _constant(self, tensor: torch.Tensor) -> Value:
+    def _number(self, found: Any) -> Read:
+        """A number that torch computes with, where it is known; sizes of a run are as well."""
+        if isinstance(found, torch.SymInt | torch.SymFloat) and self.sizes is not None:
+            try:
+                return number_of(self.writer, expression_of(found), self.sizes)
+            except OpenSizeError:
+                return _LOST
+        return found if isinstance(found, bool | int | float) else _LOST
+
+    def _constant(self, tensor: torch.Tensor) -> Read:
         order = memory_order(tensor)
         array = as_array(tensor.permute(order))
         value = self.writer.constant(np.ascontiguousarray(array).reshape(array.shape))
-        return self.writer.transpose(value, [order.index(axis) for axis in range(len(order))])
+        return self._in_order(value, order, tensor.is_complex())
+
+    def _in_order(self, value: Value, order: Sequence[int], pairs: bool) -> Read:
+        """What lies in memory in an order of axes, complex numbers in ``pairs``, as torch counts the axes."""
+        back = [order.index(axis) for axis in range(len(order))]
+        if not pairs:
+            return self.writer.transpose(value, back)
+        return complex.split(self.writer, self.writer.transpose(value, [*back, len(back)]))
 
     def _attribute(self, node: fx.Node) -> None:
         found: Any = self.module
@@ -182,13 +242,17 @@ class _Reader:
         if node.op == "placeholder":
             return Output(argument=self.arguments[node])
         found = self.known[node]
-        if not isinstance(found, Value):
-            if not isinstance(found, bool | int | float) and not self.refused:
-                raise InternalError(f"{node.name} is returned, and was not read")
-            return Output(number=found)
+        if not isinstance(found, Value | complex.Complex):
+            if isinstance(found, _Lost) and not self.refused:
+                self._refuse(node, "sizes of a run decide a number that is no size")
+            # one of a run is what torch says of it
+            return Output(number=node.meta["val"] if isinstance(found, Size) else found)
         fake = node.meta["val"]
         order = memory_order(fake)
         self.writer.name = f"{node.name}/out"
+        if isinstance(found, complex.Complex):
+            pairs = complex.joined(self.writer, found)
+            return Output(self.writer.transpose(pairs, [*order, len(order)]).name, order, pairs=True)
         return Output(self.writer.transpose(found, order).name, order)
 
     def _call(self, node: fx.Node) -> None:
@@ -201,39 +265,46 @@ class _Reader:
                 self.known[node] = found[at]
             return
         made = node.meta.get("val")
-        if isinstance(made, bool | int | float):
-            self.known[node] = made
+        if isinstance(made, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):
+            self.known[node] = self._number(made)
             return
         try:
             self.known[node] = self._written(node, made)
+        except (OpenSignError, RelationError):
+            raise
         except UserError as error:
             self._refuse(node, error.what)
 
     def _written(self, node: fx.Node, made: Any) -> Read:
         writer = self.writer
-        rule = rule_of(node.target)
-        if rule is None:
-            writer.refuse("the operator is not read")
         fakes = made if isinstance(made, list | tuple) else [made]
-        writer.outs = tuple(tensor_type(x) if isinstance(x, torch.Tensor) else None for x in fakes)
+        args = [self._argument(arg) for arg in node.args]
+        options = {key: self._argument(arg) for key, arg in node.kwargs.items()}
+        flat = [*_flat([*args, *options.values()])]
+        writer.complex = any(isinstance(x, torch.Tensor) and x.is_complex() for x in fakes)
+        pairs = writer.complex or any(isinstance(x, complex.Complex) for x in flat)
+        rule = rule_of(node.target, pairs)
+        if rule is None:
+            writer.refuse("the operator is not read" + (" for complex numbers" if pairs else ""))
+        writer.outs = tuple(
+            tensor_type(x, self.sizes) if isinstance(x, torch.Tensor) else None for x in fakes
+        )
         writer.wanted = frozenset(
             int(user.args[1]) if user.target is operator.getitem else 0 for user in node.users
         )
         writer.location = place_of(node)
-        args = [self._argument(arg) for arg in node.args]
-        options = {key: self._argument(arg) for key, arg in node.kwargs.items()}
-        if any(x is _LOST for x in _flat([*args, *options.values()])):
+        if any(x is _LOST for x in flat):
             writer.refuse("it takes what is no tensor of this machine's types")
         if node.target._schema.name == "aten::as_strided":
             source = node.args[0].meta["val"]
-            plain = source.is_contiguous() and source.storage_offset() == 0
+            plain = _is_row_major(source) and hint_of(source.storage_offset()) == 0
             writer.require(plain, "it reads the memory of a tensor that is not row-major")
         try:
             inspect.signature(rule).bind(writer, *args, **options)
         except TypeError as error:
             writer.refuse(f"its arguments are not read: {error}")
         result = rule(writer, *args, **options)
-        results = [result] if isinstance(result, Value) else result
+        results = [result] if isinstance(result, Value | complex.Complex) else result
         for at, (value, wanted) in enumerate(zip(results, writer.outs, strict=False)):
             if value is None or (len(results) > 1 and at not in writer.wanted):
                 continue
@@ -268,9 +339,15 @@ class _Reader:
             return [self._outside(f"{name}/{at}", each) for at, each in enumerate(found)]
         if isinstance(found, bool | int | float):
             return found
-        type_ = tensor_type(found) if isinstance(found, torch.Tensor) else None
+        type_ = tensor_type(found, self.sizes) if isinstance(found, torch.Tensor) else None
         if type_ is None:
             return _LOST
+        if found.is_complex():
+            parts = [self._part(f"{name}/{at}", type_) for at in ("real", "imaginary")]
+            return complex.Complex(*parts)
+        return self._part(name, type_)
+
+    def _part(self, name: str, type_: TensorType) -> Value:
         if name in self.writer.walk.types:
             return Value(name, type_.dtype, type_.sizes)
         return self.writer.input(name, type_)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
-
 from tilewright.frontend.torch.writer import Made, Number, Rule, Rules, Value, Writer, wide
 
 Axes = int | Sequence[int] | None
@@ -62,7 +60,7 @@ def position(op: str) -> Rule:
             return w.full((), 0, "i64")
         x = _searched(w, self)
         if dim is None:
-            flat = w.reshape(x, [int(np.prod(x.shape))])
+            flat = w.reshape(x, [math.prod(x.shape)])
             return w.reshape(_place(w, op, flat, 0), w.out.sizes)
         return w.reshape(_place(w, op, x, w.axis(dim, x.rank)), w.out.sizes)
 
@@ -120,13 +118,14 @@ def _variance(
 ) -> tuple[Value, Value]:
     x, axes = w.to(self, w.inner), w.axes(dim, self.rank)
     w.require(x.rank > 0, "a variance of one number")
-    count = int(np.prod([x.shape[axis] for axis in axes]))
-    left = count - (1 if correction is None else correction)
+    count = math.prod(x.shape[axis] for axis in axes)
+    less = 1 if correction is None else correction
+    left = count - (int(less) if less == int(less) else less)
     w.require(left > 0, "a variance of too few numbers")
     mean = w.add("ReduceMean", x, w.ints(axes), keepdims=1)
     centred = w.add("Sub", x, mean)
     squares = w.add("ReduceSum", w.add("Mul", centred, centred), w.ints(axes), keepdims=int(keepdim))
-    made = w.add("Div", squares, w.number(float(left), w.inner))
+    made = w.add("Div", squares, w.number(left, w.inner))
     return w.to(made, w.out.dtype), w.to(w.reshape(mean, squares.shape), w.out.dtype)
 
 
@@ -149,10 +148,13 @@ def norm(
         there = w.to(w.add("Not", w.add("Equal", x, w.number(0, x.dtype))), x.dtype)
         made = reduced(w, "ReduceSum", there, axes, keepdim)
     else:
-        w.require(ord in (1, 2), f"its order is {ord}")
-        terms = x if ord == 1 else w.add("Mul", x, x)
+        order = w.number(float(ord), x.dtype)
+        terms = x if ord == 1 else w.add("Mul", x, x) if ord == 2 else w.add("Pow", x, order)
         made = reduced(w, "ReduceSum", terms, axes, keepdim)
-        made = made if ord == 1 else w.add("Sqrt", made)
+        if ord == 2:
+            made = w.add("Sqrt", made)
+        elif ord != 1:
+            made = w.add("Pow", made, w.number(1 / ord, x.dtype))
     return w.to(made, w.out.dtype)
 
 
@@ -172,7 +174,7 @@ def cumulative(op: str) -> Rule:
 def top(w: Writer, self: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Made:
     """The largest or smallest along an axis, in order, and where they are."""
     if not self.rank:
-        w.require(k == 1, "the largest of one number")
+        w.require(k == 1, "none of one number")
         return [self, w.full((), 0, "i64")]
     x = _searched(w, self)
     attributes = {"axis": w.axis(dim, x.rank), "largest": int(largest), "sorted": 1}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -10,12 +10,30 @@ from typing import Any, Final
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
-from tilewright.frontend.torch import elementwise, indexing, layers, movement, reductions
-from tilewright.frontend.torch.writer import Rule, Rules
+from tilewright.frontend.torch import (
+    complex,
+    elementwise,
+    indexing,
+    layers,
+    movement,
+    pooling,
+    reductions,
+    special,
+)
+from tilewright.frontend.torch.decompositions import DECOMPOSITIONS
+from tilewright.frontend.torch.writer import Rules
 
 #: How each operator is written, by its name and overload in ``torch.ops.aten``.
 TABLE: Final[Rules] = MappingProxyType(
-    {**elementwise.RULES, **reductions.RULES, **movement.RULES, **indexing.RULES, **layers.RULES}
+    {
+        **elementwise.RULES,
+        **reductions.RULES,
+        **movement.RULES,
+        **indexing.RULES,
+        **layers.RULES,
+        **pooling.RULES,
+        **special.RULES,
+    }
 )
 
 #: Operators that give other names and shapes to elements: alone they are left to torch, whose views are free.
@@ -50,14 +68,20 @@ _FURTHER: Final = (
     "narrow_copy",
     "unbind_copy",
     "nan_to_num",
+    "_batch_norm_with_update_functional",
+    "as_strided_copy",
+    "permute_copy",
+    "view_copy",
+    "new_empty_strided",
 )
 
 
-def rule_of(target: object) -> Rule | None:
-    """How an operator is written; None for one that is not read."""
+def rule_of(target: object, pairs: bool = False) -> Callable[..., Any] | None:
+    """How an operator is written, of complex numbers where they are ``pairs``; None for what is not read."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return None
-    return TABLE.get(f"{target._schema.name.removeprefix('aten::')}.{target._overloadname}")
+    name = f"{target._schema.name.removeprefix('aten::')}.{target._overloadname}"
+    return complex.RULES.get(name) if pairs else TABLE.get(name)
 
 
 @cache
@@ -66,4 +90,11 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     further = [getattr(aten, name) for name in _FURTHER]
     known = {**core_aten_decompositions(), **get_decompositions(further)}
-    return MappingProxyType({op: made for op, made in known.items() if rule_of(op) is None})
+    own = {getattr(getattr(aten, name), overload): made for (name, overload), made in _own()}
+    return MappingProxyType(
+        {**{op: made for op, made in known.items() if not (rule_of(op) or rule_of(op, True))}, **own}
+    )
+
+
+def _own() -> Iterator[tuple[list[str], Callable[..., Any]]]:
+    return ((name.split("."), made) for name, made in DECOMPOSITIONS.items())

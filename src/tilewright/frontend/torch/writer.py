@@ -9,8 +9,8 @@ from typing import Final, NoReturn, TypeAlias
 
 import numpy as np
 
-from tilewright.graph import Array, Attribute, Inference, Limits, Node, TensorType
-from tilewright.ir import dtype_of
+from tilewright.graph import Array, Attribute, Inference, Limits, Node, TensorType, array_of_sizes
+from tilewright.ir import Size, dtype_of, is_open
 from tilewright.support import UnsupportedOperatorError
 
 #: The operator set of the standard that rules are written in.
@@ -53,14 +53,15 @@ def wide(dtype: str) -> str:
 class Writer:
     """Nodes of a graph, as they are written.
 
-    ``outs`` are the types that torch says the operator at hand makes, ``wanted`` which of its results
-    anything reads.
+    ``outs`` are the types that torch says the operator at hand makes, of ``complex`` numbers those of the
+    parts; ``wanted`` is which of its results anything reads.
     """
 
     limits: Limits
     name: str = ""
     location: str = ""
     outs: tuple[TensorType | None, ...] = ()
+    complex: bool = False
     wanted: frozenset[int] = frozenset({0})
     walk: Inference = field(init=False)
     _count: int = 0
@@ -95,18 +96,20 @@ class Writer:
         return Value(name, type_.dtype, type_.sizes)
 
     def constant(self, array: Array) -> Value:
-        """A tensor that is known when compiling."""
+        """A tensor that is known when compiling; of objects, one of sizes."""
         name = self._fresh()
         self.walk.constants[name] = array
-        dtype = next(t for t in _DTYPE_NAMES if dtype_of(t).numpy == array.dtype)
+        dtype = next((t for t in _DTYPE_NAMES if dtype_of(t).numpy == array.dtype), "i64")
         return self.input(name, TensorType(dtype, array.shape))
 
     def ints(self, values: Sequence[int]) -> Value:
         """A constant of integers, as operators take shapes and axes."""
-        return self.constant(np.array([int(v) for v in values], np.int64))
+        return self.constant(array_of_sizes(list(values)))
 
     def number(self, value: Number, dtype: str) -> Value:
         """A constant of rank 0."""
+        if isinstance(value, Size):
+            return self.to(self.constant(array_of_sizes([value]).reshape(())), dtype)
         if dtype == "bool":
             return self.constant(np.array(bool(value)))
         if not dtype_of(dtype).is_float:
@@ -162,7 +165,7 @@ class Writer:
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
         """The elements, in their order, under another shape."""
-        wanted = tuple(int(size) for size in shape)
+        wanted = tuple(shape)
         return x if x.shape == wanted else self.add("Reshape", x, self.ints(wanted), allowzero=1)
 
     def transpose(self, x: Value, axes: Sequence[int]) -> Value:
@@ -171,7 +174,8 @@ class Writer:
 
     def slice(self, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
         """A part of an axis; bounds as the standard's Slice has them."""
-        if (start, step) == (0, 1) and end >= x.shape[axis]:
+        whole = end == x.shape[axis] if is_open(end - x.shape[axis]) else end >= x.shape[axis]
+        if (start, step) == (0, 1) and whole:
             return x
         return self.add(
             "Slice", x, self.ints([start]), self.ints([end]), self.ints([axis]), self.ints([step])
