@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from tilewright import tiling
 from tilewright.ir import F32, Binary, Program, Stage, stmt_exprs, stmt_loads, walk
 from tilewright.plan.rule import Context, Nest, Rule
 from tilewright.plan.space import Space
-from tilewright.schedule import Schedule
+from tilewright.tiling import Cut, Leaf, Place, Step, chain, sequence
 
 MOST_ROWS: Final = 4
 """Rows of a tile: weights are unpacked once for them. In registers each has a vector or more of sums."""
@@ -109,47 +110,31 @@ class BlocksRule(Rule[BlocksProblem, BlocksPlan]):
         widths = tuple(n for n in (lanes, 2 * lanes, 4 * lanes) if problem.panel % n == 0)
         return Space(default, {"rows": tuple(range(1, MOST_ROWS + 3)), "columns": widths})
 
-    def build(self, s: Schedule, problem: BlocksProblem, plan: BlocksPlan) -> Schedule:
+    def trees(self, problem: BlocksProblem, plan: BlocksPlan) -> tuple[tiling.Nest, ...]:
         """Tiles of rows and columns; the inner sum at each block, all of it in registers."""
-        root, inner = problem.outer.name, problem.inner.name
-        i, n, b = s.loops(root)
-        outside: list[str] = []
-
-        def split(loop: str, size: int) -> tuple[Schedule, str, str]:
-            made = s.split(loop, size)
-            new = [name for name in made.loops(root) if name not in s.loops(root)]
-            return made, new[0], new[1]
-
-        s, panel, n = split(n, problem.panel)
-        outside.append(panel)
-        extent = problem.outer.iters[0].extent
-        cut = not extent.is_const or extent.as_int() > plan.rows
-        if cut:
-            s, tile, i = split(i, plan.rows)
-            outside.append(tile)
+        outer, inner = problem.outer, problem.inner
+        i, n, b = (it.name for it in outer.iters)
+        row, _, _, column, group, term = (it.name for it in inner.iters)
+        rows = outer.iters[0].extent.as_int()
+        groups, terms = (it.extent.as_int() for it in inner.iters[4:])
+        sums = [
+            Step(group, 1, "unroll" if groups * terms <= MOST_TERMS else "serial"),
+            Step(term, 1, "unroll"),
+        ]
+        steps = [*sums, Step(row, 1, "unroll"), Step(column, 1, "vector")]
+        made = Place(inner.name, "make", "register", chain(steps, Leaf(inner.name)))
+        tile = chain([Step(i, 1, "unroll"), Step(n, 1, "vector")], Leaf(outer.name))
+        added = chain([Step(b, 1)], sequence(made, tile))
+        body = sequence(Place(outer.writes[0], "accumulate", "register", added, tile))
         if plan.columns < problem.panel:
-            s, part, n = split(n, plan.columns)
-            outside.append(part)
-        s = s.reorder(*outside, b, i, n)
-        s = s.cache(root, outside[-1], mode="accumulate", scope="register", name=f"{root}_sums")
-        s = s.compute_at(inner, b)
-        rows, _, _, lanes, group, term = (name for name in s.loops(inner) if name not in {*outside, b})
-        s = s.reorder(group, term, rows, lanes).decompose_init(inner, group)
-        groups, terms = (it.extent.as_int() for it in problem.inner.iters[4:])
-        if groups * terms <= MOST_TERMS:
-            s = s.unroll(group)
-        s = s.unroll(term).unroll(rows).vectorize(lanes).set_scope(inner, "register")
-        for block in s.blocks():
-            if block == f"{inner}_init" or block.startswith(f"{root}_sums"):
-                *others, last = (name for name in s.loops(block) if name not in {*outside, b})
-                for name in others:
-                    s = s.unroll(name)
-                s = s.vectorize(last)
-        s = s.unroll(i).vectorize(n)
-        if cut and not (extent.is_const and extent.as_int() % plan.rows == 0):
+            body = chain([Step(n, plan.columns)], body)
+        if rows > plan.rows:
             # all tiles but the last have all rows
-            s = s.partition(tile, -1)
-        return s.parallel(panel) if problem.context.machine.threads > 1 else s
+            body, whole = chain([Step(i, plan.rows)], body), rows // plan.rows * plan.rows
+            body = Cut(i, (whole,), (body, body)) if whole < rows else body
+        shared = problem.context.machine.threads > 1
+        panels = Step(n, problem.panel, "parallel" if shared else "serial")
+        return (tiling.Nest(outer.name, chain([panels], body)),)
 
 
 def block_nests(context: Context) -> tuple[Nest, ...]:

@@ -209,8 +209,8 @@ class _Applying:
         if not copied:
             self.readers.append((reader, place.drain))
             return []
-        # sums that start inside are not fetched
-        blocks = [block for block in (out, f"{out}_out") if block in self.s.blocks()]
+        # sums that start inside are begun there, and not fetched
+        blocks = [block for block in (out, f"{out}_init", f"{out}_out") if block in self.s.blocks()]
         return [_Inner(block, place.drain, at) for block in blocks]
 
     def _fetch(self, place: Place, at: str | None) -> _Inner:
