@@ -1,7 +1,8 @@
 """Small random programs for the schedule fuzzer: one to four stages of pointwise, stencil and reduction kind.
 
 Some kinds are for primitives that need them: `dots` are products of narrow factors as instructions do them,
-`factors` are sums of products of which some axes of the sum do not move one factor, `bytes` those of signed
+`factors` are sums of products of which some axes of the sum do not move one factor, `sums` those of a sum
+and a factor, and of two products, `bytes` those of signed
 bytes, `images` are 3x3 convolutions by constant weights, `quarters` products with constant matrices of even
 sizes, `biased` products with a constant matrix and vector, `extremes` two results of one reduction that a
 stage uses in different ways.
@@ -240,6 +241,8 @@ def _add_stage(b: _Builder, kind, src: Buffer, tile):
         return _add_dots(b, n, tile)
     if kind == "factors":
         return _add_factors(b, n, tile)
+    if kind == "sums":
+        return _add_sums(b, n, tile)
     if kind == "bytes":
         return _add_bytes(b, n, tile)
     if kind == "images":
@@ -371,6 +374,25 @@ def _add_factors(b: _Builder, rows, tile):
     iters = [*_iters((rows, cols)), Iter("k", index(0), inner, "red"), Iter("r", index(0), deep, "red")]
     product = Binary("mul", Binary("mul", _ld(x, i, k), _ld(y, k, r)), _ld(w, j, r))
     body = store(out.name, (i, j), Binary("add", _ld(out, i, j), product))
+    return b.stage(out, iters, body, store(out.name, (i, j), b.const(0)))
+
+
+def _add_sums(b: _Builder, rows, tile):
+    """A sum of ``(x + y) * w``, or of ``x * w + y * w``."""
+    cols, inner = b.size(tile), index(b.draw(st.integers(1, 5), label="inner"))
+    i, j, k = (var(x) for x in "ijk")
+    x, y, w = (
+        b.given((rows, inner), b.dtype),
+        b.given((rows, inner), b.dtype),
+        b.given((inner, cols), b.dtype),
+    )
+    out, factor = b.made((rows, cols)), _ld(w, k, j)
+    b.terms += 8 * 10
+    term = Binary("mul", Binary("add", _ld(x, i, k), _ld(y, i, k)), factor)
+    if b.draw(st.booleans(), label="expanded"):
+        term = Binary("add", Binary("mul", _ld(x, i, k), factor), Binary("mul", _ld(y, i, k), factor))
+    iters = [*_iters((rows, cols)), Iter("k", index(0), inner, "red")]
+    body = store(out.name, (i, j), Binary("add", _ld(out, i, j), term))
     return b.stage(out, iters, body, store(out.name, (i, j), b.const(0)))
 
 
