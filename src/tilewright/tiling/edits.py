@@ -7,6 +7,7 @@ what comes out is a tree of the program.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final
@@ -90,12 +91,9 @@ class Edit(msgspec.Struct, frozen=True, tag=True):
         """The edits of this kind that a search tries; none of kinds that need knowledge of a machine."""
         return ()
 
+    @abstractmethod
     def of(self, nest: Nest) -> Nest:
         """The nest with the change. Raises ScheduleError where it has nothing that could be changed so."""
-        return self._of(nest)
-
-    def _of(self, nest: Nest) -> Nest:
-        raise NotImplementedError
 
     def __str__(self) -> str:
         fields = [getattr(self, name) for name in self.__struct_fields__]
@@ -109,11 +107,12 @@ class _OfLevel(Edit, frozen=True):
     axis: str
     size: int
 
+    @abstractmethod
     def _change(self, level: Level) -> Body:
         """What stands in the place of the level."""
-        raise NotImplementedError
 
-    def _of(self, nest: Nest) -> Nest:
+    def of(self, nest: Nest) -> Nest:
+        """The nest with the change, as :meth:`Edit.of` says."""
         found: list[Level] = []
 
         def changed(level: Level) -> Body:
@@ -261,7 +260,8 @@ class Joined(Edit, frozen=True):
     stage: str
     axis: str
 
-    def _of(self, nest: Nest) -> Nest:
+    def of(self, nest: Nest) -> Nest:
+        """The nest with the change, as :meth:`Edit.of` says."""
         return _within(nest, self.stage, self._without)
 
     def _without(self, b: Body) -> Body:
@@ -285,7 +285,8 @@ class Moved(Edit, frozen=True):
             for place in [p for row in rows for p in row.places if p.how == "make"]:
                 yield from (cls(place.value, row.axis, row.size) for row in rows if place not in row.places)
 
-    def _of(self, nest: Nest) -> Nest:
+    def of(self, nest: Nest) -> Nest:
+        """The nest with the change, as :meth:`Edit.of` says."""
         taken: list[Place] = []
 
         def without(place: Place) -> Place | None:
@@ -321,7 +322,9 @@ class Scoped(Edit, frozen=True):
     scope: str
     layout: tuple[str, ...] = ()
 
-    def _of(self, nest: Nest) -> Nest:
+    def of(self, nest: Nest) -> Nest:
+        """The nest with the change, as :meth:`Edit.of` says."""
+
         def placed(place: Place) -> Place:
             own = place.value == self.value
             return replace(place, scope=self.scope, layout=self.layout) if own else place
@@ -335,7 +338,8 @@ class Relaid(Edit, frozen=True):
     value: str
     layout: tuple[str, ...] = ()
 
-    def _of(self, nest: Nest) -> Nest:
+    def of(self, nest: Nest) -> Nest:
+        """The nest with the change, as :meth:`Edit.of` says."""
         others = tuple(each for each in nest.layouts if each[0] != self.value)
         return replace(nest, layouts=(*others, (self.value, self.layout)) if self.layout else others)
 
@@ -346,7 +350,9 @@ class Instructed(Edit, frozen=True):
     stage: str
     instruction: str = ""
 
-    def _of(self, nest: Nest) -> Nest:
+    def of(self, nest: Nest) -> Nest:
+        """The nest with the change, as :meth:`Edit.of` says."""
+
         def changed(b: Body) -> Body:
             if isinstance(b, Leaf) and b.stage == self.stage:
                 return replace(b, instruction=self.instruction)

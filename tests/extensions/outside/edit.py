@@ -15,5 +15,5 @@ class Whole(Edit, frozen=True):
     def around(cls, at):
         return [cls(*level.place, level.whole) for level in at.levels if level.size < level.whole]
 
-    def _of(self, nest):
+    def of(self, nest):
         return Resize(self.stage, self.axis, self.size, self.to).of(nest)
