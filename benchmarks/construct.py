@@ -105,7 +105,7 @@ def roofline_gain(task: Task) -> float | None:
     plans = task.default().plan.nests
     for made in constructions(task)[:1]:
         states = exact_states(made.tilings, ranked=1000)
-        tiles = {tile for nest in plans if (tile := made.tile_of(nest.plan)) is not None}
+        tiles = {tile for nest in plans if (tile := made.tile_of(nest.choice)) is not None}
         own = [cost[0] for cost, state in states if state.tiles[-1] in tiles]
         return own[0] / states[0][0][0] if own else None
     return None

@@ -3,10 +3,10 @@
     python benchmarks/plans.py --json
     python benchmarks/plans.py --only chain --plans 500
 
-One line a problem: distinct plans of its space drawn by a fixed seed, how many of them have loops without
-scheduling (``known``), microseconds of CPU that writing the trees, walking them and pricing the loops take,
-trees priced a second on one core (``cold``: walked and priced, nothing remembered), and plans around the
-default, each one edit from another, priced by what searches ask (``edits``: written, walked, priced).
+One line a problem: distinct plans of its space drawn by a fixed seed, microseconds of CPU that writing the
+trees, walking them and pricing the loops take, trees priced a second on one core (``cold``: walked, priced,
+nothing remembered), and plans around the default, each one edit from another, priced by what searches ask
+(``edits``: written, walked, priced).
 """
 
 import argparse
@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright import lang
-from tilewright.cost import LoopTree, Machine, seconds
+from tilewright.cost import Machine, seconds
 from tilewright.lang import ops
-from tilewright.plan import EXACT, RULES, Nest, UnitPlan, rewritten
+from tilewright.plan import EXACT, Cluster, UnitPlan, Variants
 from tilewright.schedule import Trace
 from tilewright.strategies import Prices, Task
-from tilewright.strategies.edits import around, written
+from tilewright.strategies.edits import around
+from tilewright.support import ScheduleError
 from tilewright.target import detect
 
 #: Draws for each plan that is wanted, at most: spaces of few plans end before.
@@ -61,29 +62,28 @@ def softmax():
 PROBLEMS = {"convolution": convolution, "product": product, "softmax": softmax, "chain 12": lambda: chain(12)}
 
 
-def drawn(name: str, task: Task, count: int) -> list[UnitPlan]:
+def drawn(name: str, task: Task, count: int) -> tuple[Variants, list[UnitPlan]]:
     """Distinct plans of the space of a task's default nests, of a chain those of one nest of all stages."""
+    base = task.default().plan
     if name.startswith("chain"):
         *members, root = (stage.name for stage in task.program.stages)
-        nests = (Nest("pipeline", root, tuple(members), None),)
-        base = UnitPlan(Trace(()), nests)
-    else:
-        base = task.default().plan
-    _, context = rewritten(task.program, replace(base, nests=()), task.machine)
-    spaces = [RULES[n.rule].space(RULES[n.rule].match(context, n.root, n.stages)) for n in base.nests]
+        base = UnitPlan(Trace(()), (), asked=(Cluster("pipeline", root, tuple(members)),))
+    variants = Variants(task.program, base, task.machine)
     rng, found = random.Random(1), {}
     for _ in range(DRAWS * count):
-        nests = tuple(replace(n, plan=s.sample(rng)) for n, s in zip(base.nests, spaces, strict=True))
-        found[replace(base, nests=nests, streamed=())] = None
+        choices = {n: v.space.sample(rng) for n, v in enumerate(variants.nests) if v is not None}
+        try:
+            found[replace(variants.chosen(choices), streamed=())] = None
+        except ScheduleError:
+            continue
         if len(found) == count:
             break
-    return list(found)
+    return variants, list(found)
 
 
-def edited(task: Task, plan: UnitPlan, count: int) -> Iterator[UnitPlan]:
-    """Plans of trees that are an edit away from one, then those around these."""
-    start = written(task, plan)
-    todo, seen = [start], {start}
+def edits_of(task: Task, plan: UnitPlan, count: int) -> Iterator[UnitPlan]:
+    """Plans that are an edit away from one, then those around these."""
+    todo, seen = [plan], {plan}
     for now in todo:
         for other in around(task, now):
             if other in seen:
@@ -114,44 +114,27 @@ def main() -> None:
         if options.only not in name:
             continue
         task = Task(make(), machine, accuracy=EXACT)
-        plans, prices = drawn(name, task, options.plans), Prices(task)
-        known = [plan for plan in plans if prices.tree(plan) is not None]
-        _, context = rewritten(task.program, replace(known[0], nests=()), machine)
-        rules = [RULES[nest.rule] for nest in known[0].nests]
-        problems = [
-            rule.match(context, nest.root, nest.stages)
-            for rule, nest in zip(rules, known[0].nests, strict=True)
-        ]
+        variants, plans = drawn(name, task, options.plans)
+        context = variants.context
         best = float("inf"), float("inf"), float("inf")
         for _ in range(options.rounds):
             taken = [0.0, 0.0, 0.0]
-            for some in batched(known):
+            for some in batched(plans):
                 begin = time.process_time()
                 for plan in some:
-                    for rule, problem, nest in zip(rules, problems, plan.nests, strict=True):
-                        rule.trees(problem, nest.plan)
+                    variants.chosen({n: nest.choice for n, nest in enumerate(plan.nests)})
                 start = time.process_time()
-                # which write the trees again
-                trees = [
-                    LoopTree(
-                        tuple(
-                            node
-                            for rule, problem, nest in zip(rules, problems, plan.nests, strict=True)
-                            for node in rule.loops(context, problem, nest.plan).nests
-                        )
-                    )
-                    for plan in some
-                ]
+                trees = [context.loops(plan.nests) for plan in some]
                 middle = time.process_time()
                 for tree in trees:
                     seconds(tree, machine)
                 end = time.process_time()
                 write = start - begin
-                spent = (write, max(0.0, middle - start - write), end - middle)
+                spent = (write, middle - start, end - middle)
                 taken = [total + each for total, each in zip(taken, spent, strict=True)]
             best = min(best, tuple(taken), key=lambda each: sum(each[1:]))
-        count = max(1, len(known))
-        near = list(edited(task, known[0], options.plans))
+        count = max(1, len(plans))
+        near = list(edits_of(task, plans[0], options.plans))
         start, fresh = time.process_time(), Prices(task)
         for plan in near:
             fresh.seconds(plan)
@@ -159,7 +142,6 @@ def main() -> None:
         line = {
             "problem": name,
             "plans": len(plans),
-            "known": len(known),
             "write_us": round(best[0] / count * 1e6, 1),
             "walk_us": round(best[1] / count * 1e6, 1),
             "price_us": round(best[2] / count * 1e6, 1),

@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 from tilewright import lang
-from tilewright.plan import RULES, AtLoop, Context, Nest, UnitPlan
+from tilewright.plan import RULES, AtLoop, Cluster, Context, UnitPlan
 from tilewright.plan.pipeline.group import is_plain
 from tilewright.plan.pipeline.group_plan import invalid
 from tilewright.schedule import Schedule, Trace
@@ -88,10 +88,11 @@ def random_unit(rng: Random, program, machine, *, loops: bool = False) -> UnitPl
         rule = RULES["pipeline"]
         problem = rule.match(context, root, members)
         if problem is None:
-            nests.append(Nest("elementwise", root, (), _default("elementwise", context, root)))
+            nests.append(Cluster("elementwise", root, (), None, _default("elementwise", context, root)))
         else:
-            nests.append(Nest("pipeline", root, members, random_plan(rng, rule, problem, loops=loops)))
-    return UnitPlan(Trace(()) if not s.trace.steps else s.trace, tuple(nests))
+            choice = random_plan(rng, rule, problem, loops=loops)
+            nests.append(Cluster("pipeline", root, members, None, choice))
+    return UnitPlan(Trace(()) if not s.trace.steps else s.trace, (), asked=tuple(nests))
 
 
 def random_plan(rng: Random, rule, problem, *, loops: bool = False):

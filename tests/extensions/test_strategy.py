@@ -1,13 +1,13 @@
 """A search strategy is one file: an object that is given by itself, without being listed anywhere."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 import tilewright
 from tilewright import lang
 from tilewright.cost import Machine
-from tilewright.plan import RULES, rewritten
+from tilewright.plan import Variants
 from tilewright.strategies import Candidate, Prices, Task, best_by_model
 from tilewright.target import find_target
 
@@ -25,14 +25,10 @@ class Sweep:
 class _Sweep:
     def __init__(self, task):
         base = task.default().plan
-        _, context = rewritten(task.program, base, task.machine, task.constants)
+        variants = Variants(task.program, base, task.machine, task.constants)
         self._left = [base]
-        for n, nest in enumerate(base.nests):
-            rule = RULES[nest.rule]
-            space = rule.space(rule.match(context, nest.root, nest.stages))
-            for other in space.neighbours(nest.plan):
-                nests = (*base.nests[:n], replace(nest, plan=other), *base.nests[n + 1 :])
-                self._left.append(replace(base, nests=nests))
+        for n, varied in enumerate(variants.nests):
+            self._left += [variants.chosen({n: c}) for c in varied.space.neighbours(varied.nest.choice)]
 
     def propose(self, count):
         now, self._left = self._left[:count], self._left[count:]

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
-from typing import Any
 
 import onnx
 from onnx import TensorProto, helper
@@ -28,7 +27,7 @@ from tilewright.frontend import import_onnx, zoo
 from tilewright.frontend.nests import scop
 from tilewright.ir import LoopFunction, Program, function_at, structural_hash
 from tilewright.lower import lower
-from tilewright.plan import RULES, plan_unit, rewritten
+from tilewright.plan import Variants, plan_unit, rewritten
 from tilewright.strategies import default_schedule, schedule_nest
 from tilewright.support import ScheduleError
 from tilewright.target import (
@@ -45,6 +44,7 @@ from tilewright.target import (
     x86_avx512,
 )
 from tilewright.target.x86_cores import core
+from tilewright.tiling import apply
 from unit.frontend.nests.polybench import KERNELS
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -310,14 +310,14 @@ def _digest(func: LoopFunction, target: Target | GpuTarget) -> str:
 
 def _points(program: Program, machine: Machine, constants: tuple[str, ...], count: int) -> Iterator[str]:
     """Each nest of the default plan by itself, by plans drawn from its space."""
-    plan = plan_unit(program, machine, constants).plan
-    s, context = rewritten(program, plan, machine, constants)
-    for nest in plan.nests:
-        rule: Any = RULES[nest.rule]
-        problem = rule.match(context, nest.root, nest.stages)
-        space, rng = rule.space(problem), Random(7)
-        for drawn in dict.fromkeys(space.sample(rng) for _ in range(count)):
+    variants = Variants(program, plan_unit(program, machine, constants).plan, machine, constants)
+    s, _ = rewritten(program, variants.plan, machine, constants)
+    for varied in variants.nests:
+        assert varied is not None
+        rng = Random(7)
+        for drawn in dict.fromkeys(varied.space.sample(rng) for _ in range(count)):
             try:
-                yield _digest(rule.build(s, problem, drawn).func, machine.on)
+                nest = varied.rule.write(varied.cluster, varied.problem, drawn)
+                yield _digest(apply(s.replay(nest.steps), nest.trees).func, machine.on)
             except ScheduleError:
                 yield "refused"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from difflib import SequenceMatcher
 from typing import Any
 
 from tilewright.driver.plans import ModelPlan
-from tilewright.plan import Nest, UnitPlan
+from tilewright.plan import Cluster, Nest, UnitPlan
+from tilewright.tiling import show
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ def plan_differences(first: ModelPlan, second: ModelPlan) -> tuple[Difference, .
         threads = key.rpartition("/")[2]
         known = one or other
         assert known is not None  # the key is of one of them
-        place = f"kernel {', '.join(nest.root for nest in known.nests)} ({threads} threads)"
+        place = f"kernel {', '.join(nest.root for nest in known.parts)} ({threads} threads)"
         if one is None or other is None:
             out.append(Difference(place, "" if one is None else "there", "" if other is None else "there"))
         else:
@@ -39,9 +41,12 @@ def plan_differences(first: ModelPlan, second: ModelPlan) -> tuple[Difference, .
 
 def _units(place: str, first: UnitPlan, second: UnitPlan) -> Iterator[Difference]:
     yield from _data(place, _around(first), _around(second))
-    one, other = ({nest.root: nest for nest in plan.nests} for plan in (first, second))
+    one, other = ({nest.root: nest for nest in plan.parts} for plan in (first, second))
     for root in dict.fromkeys((*one, *other)):
-        yield from _data(f"{place}, nest {root}", _nest(one.get(root)), _nest(other.get(root)))
+        here, left, right = f"{place}, nest {root}", one.get(root), other.get(root)
+        yield from _data(here, _nest(left), _nest(right))
+        if isinstance(left, Nest) and isinstance(right, Nest):
+            yield from _loops(here, left, right)
 
 
 def _around(plan: UnitPlan) -> dict[str, Any]:
@@ -49,13 +54,23 @@ def _around(plan: UnitPlan) -> dict[str, Any]:
     return {"rewrites": [str(s) for s in plan.rewrites.steps], "stored past the caches": plan.streamed}
 
 
-def _nest(nest: Nest | None) -> dict[str, Any]:
+def _nest(nest: Nest | Cluster | None) -> dict[str, Any]:
+    """What a nest decides besides its loops."""
     if nest is None:
         return {}
-    decided = (
-        {f.name: getattr(nest.plan, f.name) for f in fields(nest.plan)} if is_dataclass(nest.plan) else {}
-    )
+    choice = nest.choice if isinstance(nest, Nest) else nest.plan
+    decided = {f.name: getattr(choice, f.name) for f in fields(choice)} if is_dataclass(choice) else {}
     return {"rule": nest.rule, "with": list(nest.stages), **decided}
+
+
+def _loops(place: str, one: Nest, other: Nest) -> Iterator[Difference]:
+    """The lines of trees that only one of two nests has."""
+    first, second = (
+        [line.strip() for tree in nest.trees for line in show(tree).splitlines()] for nest in (one, other)
+    )
+    for what, a, b, c, d in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
+        if what != "equal":
+            yield Difference(f"{place}: loops", " / ".join(first[a:b]), " / ".join(second[c:d]))
 
 
 def _data(place: str, first: Any, second: Any) -> Iterator[Difference]:

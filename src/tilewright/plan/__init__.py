@@ -16,6 +16,7 @@ from tilewright.plan.contraction.instructions import (
 from tilewright.plan.contraction.nest import TilePlan
 from tilewright.plan.contraction.register_tiling import vector_width
 from tilewright.plan.contraction.rule import ContractionProblem
+from tilewright.plan.edited import edited
 from tilewright.plan.fused.row_chains import row_chain_cost, row_chain_pays
 from tilewright.plan.general.nest import GeneralPlan, steps_unrolled
 from tilewright.plan.general.rule import GeneralProblem
@@ -69,10 +70,11 @@ from tilewright.plan.pipeline.values import OPERATIONS, Amortised
 from tilewright.plan.renaming import renamed_plan
 from tilewright.plan.rule import Asked, Cluster, Context, Nest, Rule
 from tilewright.plan.space import Combinations, Space
-from tilewright.plan.unit import MAX_BYTES as PLAN_BYTES
-from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
+from tilewright.plan.unit import UnitPlan, build_unit, rewritten, written
+from tilewright.plan.unit_text import MAX_BYTES as PLAN_BYTES
+from tilewright.plan.unit_text import plan_from_json
+from tilewright.plan.variants import Variants
 from tilewright.plan.why import Candidate, Reasons, why
-from tilewright.plan.written import WrittenPlan
 
 __all__ = [
     "ACCURACIES",
@@ -130,10 +132,10 @@ __all__ = [
     "UnitPlan",
     "VARIANTS",
     "Variant",
+    "Variants",
     "WINOGRAD_MODES",
     "WINOGRAD_SIZES",
     "Window",
-    "WrittenPlan",
     "assign",
     "assign_layouts",
     "boxes",
@@ -141,6 +143,7 @@ __all__ = [
     "choose_joins",
     "choose_layouts",
     "choose_parts",
+    "edited",
     "find_group",
     "fits_together",
     "fused_of",
@@ -194,4 +197,5 @@ __all__ = [
     "why",
     "windows",
     "with_layouts",
+    "written",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from tilewright import tiling
 from tilewright.analysis import pointwise_reader
 from tilewright.cost import Machine
 from tilewright.ir import Program
@@ -32,8 +33,8 @@ from tilewright.plan.rows.merge_axes import merge_axes
 from tilewright.plan.rows.reduction import LaneReduction, split_reductions
 from tilewright.plan.rows.split_rows import share_rows
 from tilewright.plan.rows.split_updates import share_updates
-from tilewright.plan.rule import Cluster, Context, Nest
-from tilewright.plan.streaming_stores import store_past_caches, streamed_results
+from tilewright.plan.rule import Cluster, Context
+from tilewright.plan.streaming_stores import streamed_results
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError, get_logger
 from tilewright.target import GpuTarget, Target
@@ -96,7 +97,7 @@ def plan_groups(
     machine: Machine,
     constants: Collection[str],
     inlined: Sequence[str],
-    groups: Sequence[Nest],
+    groups: Sequence[Cluster],
 ) -> Planned:
     """The plan with these stages inlined and these nests of groups; all others have their default plans.
 
@@ -120,7 +121,7 @@ def plan_groups(
     return _carried_out(s, context, _nests(context, _decided(groups)))
 
 
-def _check_groups(before: Program, after: Program, groups: Sequence[Nest]) -> None:
+def _check_groups(before: Program, after: Program, groups: Sequence[Cluster]) -> None:
     """Raises ScheduleError where a stage of a group is not what it was."""
     now = {stage.name: stage for stage in after.stages}
     for name in [name for nest in groups for name in (*nest.stages, nest.root)]:
@@ -171,7 +172,7 @@ def _plan_nests(
     constants: frozenset[str],
     choices: Mapping[str, Chosen],
     along: Mapping[str, LaneReduction],
-    groups: Sequence[Nest] = (),
+    groups: Sequence[Cluster] = (),
 ) -> Planned:
     target = machine.target
     given = s.require_program()
@@ -195,8 +196,8 @@ def _cluster(rule: str, root: str, stages: Collection[str]) -> Cluster:
     return Cluster(rule, root, tuple(name for name in stages if name != root), None)
 
 
-def _decided(groups: Sequence[Nest]) -> dict[str, Cluster]:
-    return {nest.root: Cluster(nest.rule, nest.root, nest.stages, None, nest.plan) for nest in groups}
+def _decided(groups: Sequence[Cluster]) -> dict[str, Cluster]:
+    return {group.root: group for group in groups}
 
 
 def _nests(context: Context, decided: Mapping[str, Cluster]) -> list[Cluster]:
@@ -209,8 +210,8 @@ def _nests(context: Context, decided: Mapping[str, Cluster]) -> list[Cluster]:
 def _carried_out(s: Schedule, context: Context, found: Sequence[Cluster]) -> Planned:
     """The nests, each by the default plan of its rule, large results stored past the caches."""
     made = carry_out(s, context, found)
-    streamed = streamed_results(made.schedule, context.machine.target)
-    return Planned(replace(made.plan, streamed=streamed), store_past_caches(made.schedule, streamed))
+    streamed = streamed_results(context.program, context.machine.target)
+    return Planned(replace(made.plan, streamed=streamed), tiling.store_past_caches(made.schedule, streamed))
 
 
 def apply_algorithms(

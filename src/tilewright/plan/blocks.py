@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 
 from tilewright import tiling
 from tilewright.ir import F32, Binary, Program, Stage, stmt_exprs, stmt_loads, walk
-from tilewright.plan.rule import Context, Nest, Rule
+from tilewright.plan.rule import Cluster, Context, Rule
 from tilewright.plan.space import Space
 from tilewright.tiling import Cut, Leaf, Place, Step, chain, sequence
 
@@ -137,12 +137,12 @@ class BlocksRule(Rule[BlocksProblem, BlocksPlan]):
         return (tiling.Nest(outer.name, chain([panels], body)),)
 
 
-def block_nests(context: Context) -> tuple[Nest, ...]:
+def block_nests(context: Context) -> tuple[Cluster, ...]:
     """The nests of all sums of blocks in a program, each by its default plan."""
     rule, nests = BlocksRule(), []
     for stage in context.program.stages:
         found = find_blocks(context.program, stage)
         problem = None if found is None else rule.match(context, stage.name, (found[0].name,))
         if problem is not None:
-            nests.append(Nest(rule.name, stage.name, (problem.inner.name,), rule.default(problem)))
+            nests.append(Cluster(rule.name, stage.name, (problem.inner.name,), None))
     return tuple(nests)

@@ -21,7 +21,6 @@ from tilewright.plan.pipeline.rule import PipelineRule
 from tilewright.plan.rows.rule import LanesRule, PartsRule, RowsRule
 from tilewright.plan.rule import Rule
 from tilewright.plan.scans.rule import ScansRule
-from tilewright.plan.written import WrittenRule
 from tilewright.support import Catalog
 
 RULES: Final[Catalog[str, Rule[Any, Any]]] = Catalog(
@@ -37,7 +36,7 @@ RULES: Final[Catalog[str, Rule[Any, Any]]] = Catalog(
         GpuWindowsRule(),
         GpuRowsRule(),
         GpuElementsRule(),
-        # those that go with rewrites of the program, and trees that are written
+        # those that go with rewrites of the program
         BlocksRule(),
         LanesRule(),
         PartsRule(),
@@ -47,6 +46,5 @@ RULES: Final[Catalog[str, Rule[Any, Any]]] = Catalog(
         GpuProductRule(),
         GpuMatrixRule(),
         GpuGroupRule(),
-        WrittenRule(),
     ),
 )

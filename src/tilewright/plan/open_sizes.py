@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from msgspec.structs import replace as tree_with
+
 from tilewright.codegen import check
 from tilewright.cost import Machine, seconds, tree_of
 from tilewright.ir import (
@@ -23,9 +25,11 @@ from tilewright.lower import lower
 from tilewright.plan.algorithms.accuracy import EXACT
 from tilewright.plan.assembly import plan_unit
 from tilewright.plan.clusters import Planned
+from tilewright.plan.unit import build_unit
 from tilewright.schedule import Schedule
-from tilewright.support import ScheduleError, TargetError
+from tilewright.support import ArtefactError, ScheduleError, TargetError
 from tilewright.target import Instruction, Target
+from tilewright.tiling import without_whole
 
 VECTORS: Final = 2
 """Vectors of f32 numbers in one strip of a loop that a fixed size would have as one vector loop."""
@@ -49,9 +53,14 @@ def schedule_open(
     typical = program_at(program, sizes)
 
     def by_rules(at: Program, on: Machine) -> Schedule:
-        return plan_unit(at, on, accuracy=EXACT).schedule
+        found = plan_unit(at, on, accuracy=EXACT)
+        return found.schedule if at is program else _without_whole(program, at, found, on)
 
-    made = by_rules(typical, machine) if planned is None else planned(typical).schedule
+    made = (
+        by_rules(typical, machine)
+        if planned is None
+        else _without_whole(program, typical, planned(typical), machine)
+    )
     first, left_out = _replayed(program, made, machine, sizes)
     usable = _is_usable(first, machine.target)
     if usable and not left_out:
@@ -67,6 +76,38 @@ def schedule_open(
         return seconds(tree_of(function_at(s.func, sizes), machine.target.operations), machine)
 
     return min(found, key=price)
+
+
+def _without_whole(program: Program, typical: Program, planned: Planned, machine: Machine) -> Schedule:
+    """The schedule of a plan at typical sizes, without tiles that are whole there along symbolic axes.
+
+    They would be tiles of so many elements at all sizes: half a thousand rows at each.
+    """
+    at = {stage.name: stage for stage in typical.stages}
+    extents = {
+        stage.name: {
+            it.name: own.extent.as_int()
+            for it, own in zip(stage.iters, at[stage.name].iters, strict=True)
+            if not it.extent.is_const
+        }
+        for stage in program.stages
+    }
+    plan = planned.plan
+    nests = [
+        replace(
+            nest,
+            trees=tuple(
+                tree_with(tree, body=without_whole(tree.body, extents.get(tree.root, {})))
+                for tree in nest.trees
+            ),
+        )
+        for nest in plan.nests
+    ]
+    changed = replace(plan, nests=tuple(nests))
+    try:
+        return planned.schedule if changed == plan else build_unit(typical, changed, machine)
+    except (ScheduleError, ArtefactError):
+        return planned.schedule
 
 
 def _replayed(

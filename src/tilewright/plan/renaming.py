@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -10,10 +10,11 @@ from typing import Any, Final
 from tilewright.cost import Machine
 from tilewright.ir import Program
 from tilewright.plan.catalog import RULES
-from tilewright.plan.rule import Nest
+from tilewright.plan.rule import Cluster, Context, Nest
 from tilewright.plan.unit import UnitPlan, rewritten
 from tilewright.schedule import PRIMITIVES, Schedule, Step, Trace
 from tilewright.support import ArtefactError
+from tilewright.tiling import Renaming
 
 #: What the words among the arguments of steps on programs are: names of what is there, or of what is made.
 ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
@@ -63,41 +64,75 @@ def renamed_plan(plan: UnitPlan, source: Program, target: Program, machine: Mach
     made = replace(
         plan,
         rewrites=Trace(tuple(steps), plan.rewrites.instructions),
-        nests=tuple(
-            Nest(n.rule, names.stage(n.root), tuple(names.stage(s) for s in n.stages), n.plan)
-            for n in plan.nests
-        ),
+        nests=tuple(_nest(nest, names, stages, a, b) for nest in plan.nests),
         streamed=tuple(names.buffers.get(each, each) for each in plan.streamed),
+        asked=tuple(
+            replace(each, root=names.stage(each.root), stages=tuple(map(names.stage, each.stages)))
+            for each in plan.asked
+        ),
     )
-    for at, nest in enumerate(plan.nests):
-        made = _with_nest(made, at, nest, names, stages, target, machine)
+    context = rewritten(target, made, machine)[1]
+    return replace(
+        made,
+        nests=tuple(
+            replace(new, choice=_choice(old.choice, old, new, names, stages, context))
+            for old, new in zip(plan.nests, made.nests, strict=True)
+        ),
+        asked=tuple(
+            replace(new, plan=_choice(old.plan, old, new, names, stages, context))
+            for old, new in zip(plan.asked, made.asked, strict=True)
+        ),
+    )
+
+
+def _nest(nest: Nest, names: _Names, stages: Mapping[str, str], a: Schedule, b: Schedule) -> Nest:
+    """A nest with its trees renamed: its own steps come after all rewrites."""
+    known = names
+    steps: list[Step] = []
+    for step in nest.steps:
+        steps.append(known.step(step))
+        a = a.apply(step.primitive, *step.args, **dict(step.kwargs))
+        b = b.apply(step.primitive, *steps[-1].args, **dict(steps[-1].kwargs))
+        known = _Names.of(a.require_program(), b.require_program())
+    renaming = Renaming({**names.stages, **known.stages}, {**names.buffers, **known.buffers}, known.iterators)
+    return replace(
+        nest,
+        root=names.stage(nest.root),
+        stages=tuple(map(names.stage, nest.stages)),
+        trees=tuple(map(renaming.nest, nest.trees)),
+        steps=tuple(steps),
+    )
+
+
+def _choice(
+    choice: Any,
+    old: Nest | Cluster,
+    new: Nest | Cluster,
+    names: _Names,
+    stages: Mapping[str, str],
+    context: Context,
+) -> Any:
+    """A choice with its words renamed.
+
+    Iterators are those of one of the nest's stages: of the first with which it is one of the rule's space.
+    """
+    if choice is None:
+        return None
+    rule, made = RULES[new.rule], choice
+    for name in (*reversed(old.stages), old.root):
+        made = _renamed(choice, {**names.buffers, **stages, **names.iterators.get(name, {})})
+        problem = rule.match(_with_match(context, new, made), new.root, new.stages)
+        if problem is not None and rule.space(problem).has(made):
+            break
     return made
 
 
-def _with_nest(
-    made: UnitPlan,
-    at: int,
-    nest: Nest,
-    names: _Names,
-    stages: Mapping[str, str],
-    target: Program,
-    machine: Machine,
-) -> UnitPlan:
-    """The plan with the words of one nest's plan renamed.
-
-    Iterators are those of one of its stages: of the first with which it is a plan of the nest's space.
-    """
-    rule, tried = RULES[nest.rule], made
-    for iterators in names.iterators_of(nest):
-        known = {**names.buffers, **stages, **iterators}
-        nests = list(made.nests)
-        nests[at] = replace(nests[at], plan=_renamed(nest.plan, known))
-        tried = replace(made, nests=tuple(nests))
-        _, context = rewritten(target, tried, machine)
-        problem = rule.match(context, nests[at].root, nests[at].stages)
-        if problem is not None and rule.space(problem).has(nests[at].plan):
-            break
-    return tried
+def _with_match(context: Context, nest: Nest | Cluster, choice: Any) -> Context:
+    """What a rule is asked with, where its choice says what it matches."""
+    if nest.rule != "lanes" and not hasattr(choice, "of"):
+        return context
+    key = nest.root if nest.rule == "lanes" else f"{nest.root}.plan"
+    return replace(context, matches={**context.matches, key: choice})
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
@@ -146,11 +181,6 @@ class _Names:
                 hint="is it the plan of another program?",
             )
         return self.stages[name]
-
-    def iterators_of(self, nest: Nest) -> Iterator[Mapping[str, str]]:
-        """Iterators' other names by each of a nest's stages; where it needs none, none."""
-        for name in (*reversed(nest.stages), nest.root):
-            yield self.iterators.get(name, {})
 
     def step(self, step: Step) -> Step:
         """A step on the second program that does what one on the first does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -12,10 +12,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 from tilewright import tiling
 from tilewright.cost import LoopTree, Machine
 from tilewright.ir import Program, Stage
-from tilewright.plan.fallback import fell_back
 from tilewright.plan.space import Space
-from tilewright.schedule import Schedule
-from tilewright.support import InternalError, ScheduleError
+from tilewright.schedule import Schedule, Step
 from tilewright.target import Target, TargetBase
 
 ProblemT = TypeVar("ProblemT")
@@ -41,32 +39,45 @@ class Context:
         return tiling.Prices(self.program, self.machine.on.operations)
 
     @cached_property
-    def _inlined(self) -> dict[tuple[str, ...], Context]:
+    def _changed(self) -> dict[tuple[Step, ...], Context]:
         return {}
 
-    def without(self, stages: tuple[str, ...]) -> Context:
-        """The program with these stages part of their readers. Raises ScheduleError where one is refused."""
-        if not stages:
+    def after(self, steps: tuple[Step, ...]) -> Context:
+        """The same after more steps on the program. Raises ScheduleError where one is refused."""
+        if not steps:
             return self
-        if stages not in self._inlined:
-            s = Schedule(self.program)
-            for name in stages:
-                s = s.inline_stage(name)
-            self._inlined[stages] = replace(self, program=s.require_program())
-        return self._inlined[stages]
+        if steps not in self._changed:
+            s = Schedule(self.program, operations=self.machine.on.operations).replay(steps)
+            self._changed[steps] = replace(self, program=s.require_program())
+        return self._changed[steps]
+
+    def loops(self, nests: Iterable[Nest]) -> LoopTree | None:
+        """The loops of nests that end up in one kernel, without scheduling; ``None`` on devices.
+
+        Raises ScheduleError where steps of theirs on the program are refused.
+        """
+        found = list(nests)
+        if not isinstance(self.machine.on, Target):
+            return None
+        context = self.after(tuple(step for nest in found for step in nest.steps))
+        return context.prices.loops([tree for nest in found for tree in nest.trees])
 
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """What is decided about one nest: the ``rule``, and its ``plan`` for the stage ``root``.
+    """What is decided about the nest that ends with the stage ``root``: its ``trees``, which are carried out.
 
-    ``stages`` are those that are computed together with the root.
+    ``stages`` are those that are computed together with the root. ``steps`` change the program for it, ahead
+    of all loops. ``rule`` is the one that wrote the trees, for its ``choice``: what is chosen for a program
+    like this one begins there. Trees that people or searches edited have none.
     """
 
     rule: str
     root: str
     stages: tuple[str, ...]
-    plan: Any
+    trees: tuple[tiling.Nest, ...]
+    steps: tuple[Step, ...] = ()
+    choice: Any = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +131,13 @@ class Rule(ABC, Generic[ProblemT, PlanT]):
     asked in the order of the list, those of other packages first.
 
     ``forms`` are the classes of its plans by the names that they have in files: frozen dataclasses of
-    numbers, words, tuples of those, and ``None``. ``machines`` are the kind for which it plans.
+    numbers, words, tuples of those, and ``None``. ``machines`` are the kind for which it plans. A rule
+    that ``follows`` writes other trees beside other nests.
     """
 
     name: ClassVar[str]
     machines: ClassVar[type[TargetBase]] = Target
+    follows: ClassVar[bool] = False
     forms: ClassVar[Mapping[str, type]]
 
     def propose(self, asked: Asked) -> Iterable[Cluster]:
@@ -139,12 +152,12 @@ class Rule(ABC, Generic[ProblemT, PlanT]):
     def default(self, problem: ProblemT) -> PlanT:
         """The plan that is taken unless a search finds a better one."""
 
+    @abstractmethod
     def trees(self, problem: ProblemT, plan: PlanT) -> tuple[tiling.Nest, ...]:
-        """The trees that say what a plan decides, in the order of their nests; none where only steps do.
+        """The trees that say what a plan decides, in the order of their nests.
 
         Raises ScheduleError where the plan cannot be written down for this problem.
         """
-        return ()
 
     def otherwise(
         self, problem: ProblemT, plan: PlanT, nest: tiling.Nest
@@ -152,49 +165,28 @@ class Rule(ABC, Generic[ProblemT, PlanT]):
         """What takes the place of a tree whose steps are refused, in order, and how notes say so."""
         return ()
 
-    def build(self, s: Schedule, problem: ProblemT, plan: PlanT) -> Schedule:
-        """Carry out a plan. Raises ScheduleError where a step is refused, and whatever else there is."""
-        nests = self.trees(problem, plan)
-        if not nests:
-            raise InternalError(f"the rule {self.name} makes no trees")
-        for nest in nests:
-            s = self._carry_out(s, problem, plan, nest)
-        return s
+    def steps(self, problem: ProblemT, plan: PlanT) -> tuple[Step, ...]:
+        """Steps on the program that a plan needs ahead of its trees. Raises ScheduleError where refused."""
+        return ()
 
-    def _carry_out(self, s: Schedule, problem: ProblemT, plan: PlanT, nest: tiling.Nest) -> Schedule:
-        try:
-            return tiling.apply(s, [nest])
-        except ScheduleError as error:
-            refused = error
-        for what, instead in self.otherwise(problem, plan, nest):
-            made = s
-            try:
-                for each in instead:
-                    if each.root == nest.root:
-                        made = tiling.apply(made, [each])
-                    else:
-                        made = self._carry_out(made, problem, plan, each)
-            except ScheduleError:
-                continue
-            return fell_back(made, what, refused)
-        raise refused
+    def remarks(self, problem: ProblemT, plan: PlanT) -> Iterable[tuple[str, str]]:
+        """What users should know of a plan that costs them speed: what is done, and why."""
+        return ()
+
+    def write(
+        self, cluster: Cluster, problem: ProblemT, plan: PlanT, others: Sequence[tiling.Nest] = ()
+    ) -> Nest:
+        """The nest of a plan, beside the trees of ``others`` that are written already.
+
+        A tree with the root of one of these takes its place. Raises ScheduleError where the plan cannot be
+        written down for this problem.
+        """
+        trees, steps = self.trees(problem, plan), self.steps(problem, plan)
+        return Nest(cluster.rule, cluster.root, cluster.stages, trees, steps, plan)
 
     def seconds(self, problem: ProblemT, plan: PlanT) -> float | None:
-        """What the rule's own model says of a plan; ``None`` where the loops that it becomes are priced."""
+        """What the rule's own model says of a plan; ``None`` where the loops of its trees are priced."""
         return None
-
-    def loops(self, context: Context, problem: ProblemT, plan: PlanT) -> LoopTree | None:
-        """The loops that :meth:`build` would make, without scheduling; ``None`` where only it can tell.
-
-        Of devices as well: rules for these have models of their own.
-        """
-        if not isinstance(context.machine.on, Target):
-            return None
-        try:
-            nests = self.trees(problem, plan)
-        except ScheduleError:
-            return None
-        return context.prices.loops(nests) if nests else None
 
     def space(self, problem: ProblemT) -> Space[PlanT]:
         """All plans of a problem; of a rule that decides nothing else the default alone."""

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from math import prod
 
 from tilewright.analysis import Contraction
 from tilewright.cost import buffer_bytes, goes_past_caches, second_cache
-from tilewright.ir import Buffer, For, Stage, Stmt, stmt_children, stmt_loads, stmt_writes
-from tilewright.schedule import Schedule
+from tilewright.ir import Buffer, Program, Stage, stmt_loads
 from tilewright.target import Target
 
 
-def streamed_results(s: Schedule, target: Target) -> tuple[str, ...]:
+def streamed_results(program: Program, target: Target) -> tuple[str, ...]:
     """The results that are best stored past the caches: those larger than the last level.
 
     What is stored as usual is read before it is overwritten, and of such a result next to nothing is left in
     the caches for its readers. A result that its own program reads again stays as it is.
     """
-    func = s.func
-    outputs = [b for b in func.buffers if b.name in func.outputs]
-    large = {b.name for b in outputs if goes_past_caches(buffer_bytes(b), target)}
-    if not large:
-        return ()
-    read = {ld.buffer for ld in stmt_loads(func.body)}
-    return tuple(sorted(large - read))
-
-
-def store_past_caches(s: Schedule, names: Collection[str]) -> Schedule:
-    """Annotate the outermost loops that write these results."""
-    for loop, written in _writers(s.func.body, frozenset(names)) if names else ():
-        s = s.annotate(loop, "nontemporal", ",".join(sorted(written)))
-    return s
-
-
-def _writers(s: Stmt, wanted: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
-    """The outermost loops that write wanted buffers, with those."""
-    if isinstance(s, For):
-        names = wanted & {name for name, _ in stmt_writes(s)}
-        return [(s.var, names)] if names else []
-    return [found for k in stmt_children(s) for found in _writers(k, wanted)]
+    large = {b.name for b in program.outputs if goes_past_caches(buffer_bytes(b), target)}
+    return tuple(sorted(large - {name for stage in program.stages for name in stage.reads}))
 
 
 def is_mostly_stored(c: Contraction, result: Buffer, target: Target) -> bool:

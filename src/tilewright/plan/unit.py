@@ -3,73 +3,91 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 
+from tilewright import tiling
 from tilewright.cost import Machine
 from tilewright.ir import Program
 from tilewright.plan.catalog import RULES
-from tilewright.plan.rule import Context, Nest
-from tilewright.plan.streaming_stores import store_past_caches
-from tilewright.schedule import ALGORITHMS, Schedule, Trace, load_trace
-from tilewright.support import ArtefactError, known_names
+from tilewright.plan.rule import Cluster, Context, Nest
+from tilewright.schedule import ALGORITHMS, Schedule, Trace
+from tilewright.support import ArtefactError, ScheduleError
+from tilewright.target import GpuTarget, TargetBase
 
 FORMAT: Final = "tilewright-plan"
-VERSION: Final = 2
-#: The version before: without the digest of measured quantities.
-WITHOUT_QUANTITIES: Final = 1
-#: Longest JSON text of a plan that is read: far above one of a thousand nests.
-MAX_BYTES: Final = 1 << 24
+VERSION: Final = 3
+#: The version before: of choices without their trees.
+OF_CHOICES: Final = 2
+#: The rule of trees that no rule wrote.
+EDITED: Final = "tree"
 
 
 @dataclass(frozen=True, slots=True)
 class UnitPlan:
     """One kernel: ``rewrites`` of the program (algorithms, inlining, splits), then ``nests`` in order.
 
-    ``streamed`` are the results that are stored past the caches. ``quantities`` is the digest of what was
-    measured of the machine when this was decided: no decision, and so no part of what makes plans equal.
+    ``streamed`` are the results that are stored past the caches. ``asked`` are choices of an older version,
+    whose trees are still to be written (:func:`written`). No decisions, and so no part of what makes plans
+    equal, are ``quantities``, the digest of what was measured of the machine when this was decided, and
+    ``notes``, what was refused meanwhile.
     """
 
     rewrites: Trace
     nests: tuple[Nest, ...]
     streamed: tuple[str, ...] = ()
     quantities: str = field(default="", compare=False)
+    asked: tuple[Cluster, ...] = ()
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def to_json(self, indent: int | None = None) -> str:
         """The versioned JSON text that :func:`plan_from_json` reads."""
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "rewrites": json.loads(self.rewrites.to_json()),
-                "nests": [_nest_json(nest) for nest in self.nests],
-                "streamed": self.streamed,
-                "quantities": self.quantities,
-            },
-            indent=indent,
-        )
+        data = {
+            "format": FORMAT,
+            "version": OF_CHOICES if self.asked else VERSION,
+            "rewrites": json.loads(self.rewrites.to_json()),
+            "nests": [*map(_asked_json, self.asked), *map(_nest_json, self.nests)],
+            "streamed": self.streamed,
+            "quantities": self.quantities,
+        }
+        return json.dumps(data if self.asked else data | {"notes": self.notes}, indent=indent)
+
+    @property
+    def parts(self) -> tuple[Nest | Cluster, ...]:
+        """What is decided nest by nest, trees or choices."""
+        return (*self.asked, *self.nests)
+
+    @property
+    def choices(self) -> tuple[tuple[str, Any], ...]:
+        """The rule of each nest, and what it chose."""
+        return (*((c.rule, c.plan) for c in self.asked), *((n.rule, n.choice) for n in self.nests))
+
+    @property
+    def trees(self) -> tuple[tiling.Nest, ...]:
+        """The trees of all nests, in their order."""
+        return tuple(tree for nest in self.nests for tree in nest.trees)
 
     @property
     def words(self) -> str:
         """What is decided, in a line: each nest and its rule, and algorithms."""
         methods = [step.primitive for step in self.rewrites.steps if step.primitive in ALGORITHMS]
-        nests = [
-            f"{nest.root}{' with ' + ', '.join(nest.stages) if nest.stages else ''} by {nest.rule}"
-            for nest in self.nests
-        ]
-        return "; ".join((*methods, *nests))
+        return "; ".join((*methods, *(f"{_title(nest)} by {nest.rule}" for nest in self.parts)))
 
     def __str__(self) -> str:
         lines = [f"rewrite {step}" for step in self.rewrites.steps]
-        lines += [
-            f"{nest.root}{' with ' + ', '.join(nest.stages) if nest.stages else ''}: {nest.rule}, {nest.plan}"
-            for nest in self.nests
-        ]
+        lines += [f"{_title(nest)}: {nest.rule}, {nest.plan}" for nest in self.asked]
+        for nest in self.nests:
+            lines.append(f"{_title(nest)}: {nest.rule}" + ("" if nest.choice is None else f", {nest.choice}"))
+            lines += [f"  rewrite {step}" for step in nest.steps]
         lines += [f"{name} is stored past the caches" for name in self.streamed]
         return "\n".join(lines) + "\n"
+
+
+def _title(nest: Nest | Cluster) -> str:
+    return f"{nest.root} with {', '.join(nest.stages)}" if nest.stages else nest.root
 
 
 def build_unit(
@@ -77,18 +95,80 @@ def build_unit(
 ) -> Schedule:
     """The schedule that a plan says. Nothing is decided here.
 
-    Raises ArtefactError where a nest of the plan fits no stage of the program or a field has a value that is
-    none of its options, ScheduleError where a step is refused.
+    Raises ArtefactError, naming the nest and the line, where a tree is none of the program, ScheduleError
+    where a step is refused.
     """
-    s, context = rewritten(program, plan, machine, constants)
+    plan = written(program, plan, machine, constants)
+    s, _ = rewritten(program, plan, machine, constants)
+    s = s.replay(step for nest in plan.nests for step in nest.steps)
+    _check(s.require_program(), plan, machine)
+    s = tiling.store_past_caches(tiling.apply(s, plan.trees), plan.streamed)
+    for note in plan.notes:
+        s = s.with_note(note)
+    return s
+
+
+def written(program: Program, plan: UnitPlan, machine: Machine, constants: Collection[str] = ()) -> UnitPlan:
+    """A plan with the trees of all choices.
+
+    Raises ArtefactError where a choice fits no stage of the program or a field has a value that is none of
+    its options, ScheduleError where the trees cannot be written down.
+    """
+    if not plan.asked:
+        return plan
+    _, context = rewritten(program, plan, machine, constants)
+    nests: list[Nest] = []
+    for cluster in plan.asked:
+        rule, problem = RULES[cluster.rule], matched(context, cluster)
+        choice = rule.default(problem) if cluster.plan is None else cluster.plan
+        rule.space(problem).check(choice, f"the plan of {cluster.root!r}")
+        nests = with_nest(nests, rule.write(cluster, problem, choice, trees_of(nests)))
+    return replace(plan, nests=(*plan.nests, *nests), asked=())
+
+
+def trees_of(nests: Iterable[Nest]) -> tuple[tiling.Nest, ...]:
+    """The trees of nests, in their order."""
+    return tuple(tree for nest in nests for tree in nest.trees)
+
+
+def with_nest(nests: Sequence[Nest], nest: Nest) -> list[Nest]:
+    """Nests with one more; a tree of it that has the root of one of these takes its place."""
+    new = {tree.root: tree for tree in nest.trees}
+    out = [replace(n, trees=tuple(new.pop(tree.root, tree) for tree in n.trees)) for n in nests]
+    return [*out, replace(nest, trees=tuple(tree for tree in nest.trees if tree.root in new))]
+
+
+def _check(program: Program, plan: UnitPlan, machine: Machine) -> None:
+    """Raises ArtefactError for the first nest that is none of the program, or for another kind of machine."""
+    now = plan.nests[0].root if plan.nests else ""
+
+    def trees() -> Iterator[tiling.Nest]:
+        nonlocal now
+        for nest in plan.nests:
+            now = nest.root
+            yield from nest.trees
+
+    on = machine.on
     for nest in plan.nests:
-        rule, problem = RULES[nest.rule], matched(context, nest)
-        rule.space(problem).check(nest.plan, f"the plan of {nest.root!r}")
-        s = rule.build(s, problem, nest.plan)
-    return store_past_caches(s, plan.streamed)
+        bound = next((b for tree in nest.trees for b in tiling.binds(tree.body) if _is_strange(b, on)), None)
+        if bound is not None:
+            raise ArtefactError(
+                f"the plan of {nest.root!r}: there is no {bound} on the target {on.name}",
+                hint="is it the plan for another machine?",
+            )
+    try:
+        tiling.verify(trees(), program, on.operations)
+    except ScheduleError as error:
+        hint = error.hint or ("is it the plan of another program?" if "of no stage" in error.what else None)
+        raise ArtefactError(f"the plan of {now!r}: {error.what}", hint=hint) from None
 
 
-def matched(context: Context, nest: Nest) -> Any:
+def _is_strange(bind: str, on: TargetBase) -> bool:
+    """Whether levels cannot be bound to something on a machine."""
+    return bind == "parallel" if isinstance(on, GpuTarget) else "." in bind
+
+
+def matched(context: Context, nest: Nest | Cluster) -> Any:
     """What a nest's rule does for its stages. Raises ArtefactError where the program has none such."""
     known = {stage.name for stage in context.program.stages}
     missing = [name for name in (nest.root, *nest.stages) if name not in known]
@@ -128,101 +208,43 @@ def rewritten(
             found[name] = None if stage is None else algorithm.match(now, stage)
         s = s.apply(step.primitive, *step.args, **dict(step.kwargs))
     matches: dict[str, object] = {}
-    for nest in plan.nests:
-        of = getattr(nest.plan, "of", None)
-        if nest.rule == "lanes":
-            matches[nest.root] = nest.plan
+    for nest, (rule, choice) in zip(plan.parts, plan.choices, strict=True):
+        root = nest.root
+        of = getattr(choice, "of", None)
+        if rule == "lanes":
+            matches[root] = choice
         elif of is not None:
-            matches |= {nest.root: found.get(of), f"{nest.root}.plan": nest.plan}
+            matches |= {root: found.get(of), f"{root}.plan": choice}
     return s, Context(s.require_program(), machine, frozenset(constants), matches)
 
 
-def plan_from_json(text: str | bytes) -> UnitPlan:
-    """Read a plan. Raises ArtefactError, naming the field, for text that is none."""
-    if len(text) > MAX_BYTES:
-        raise ArtefactError(f"the plan has {len(text)} bytes; at most {MAX_BYTES} are read")
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ArtefactError(f"the plan is not JSON: {error}", hint="is the file complete?") from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ArtefactError(f"not a plan: 'format' is not {FORMAT!r}")
-    if data.get("version") == WITHOUT_QUANTITIES:
-        data = {"quantities": ""} | data | {"version": VERSION}
-    if data.get("version") != VERSION:
-        raise ArtefactError(
-            f"the plan has version {data.get('version')!r}; this Tilewright reads version {VERSION}",
-            hint="make the plan again with this version",
-        )
-    wanted = {"format", "version", "rewrites", "nests", "streamed", "quantities"}
-    if set(data) != wanted or not isinstance(data["nests"], list):
-        raise ArtefactError(f"a plan has exactly {', '.join(sorted(wanted))}, and 'nests' is a list")
-    streamed = data["streamed"]
-    if not isinstance(streamed, list) or not all(isinstance(name, str) for name in streamed):
-        raise ArtefactError("'streamed' of a plan is a list of names")
-    if not isinstance(data["quantities"], str):
-        raise ArtefactError("'quantities' of a plan is a digest")
-    nests = tuple(_read_nest(n, entry) for n, entry in enumerate(data["nests"]))
-    return UnitPlan(load_trace(json.dumps(data["rewrites"])), nests, tuple(streamed), data["quantities"])
+def _asked_json(cluster: Cluster) -> dict[str, Any]:
+    """A choice as versions of choices had it."""
+    form, plan = _choice_json(cluster.rule, cluster.plan)
+    return {
+        "rule": cluster.rule,
+        "root": cluster.root,
+        "stages": cluster.stages,
+        "form": form,
+        "plan": plan,
+    }
 
 
 def _nest_json(nest: Nest) -> dict[str, Any]:
-    forms = {kind: name for name, kind in RULES[nest.rule].forms.items()}
+    choice = None
+    if nest.choice is not None:
+        form, fields = _choice_json(nest.rule, nest.choice)
+        choice = {"form": form, "fields": fields}
     return {
         "rule": nest.rule,
         "root": nest.root,
         "stages": nest.stages,
-        "form": forms[type(nest.plan)],
-        "plan": msgspec.to_builtins(nest.plan),
+        "steps": json.loads(Trace(nest.steps).to_json()),
+        "trees": "".join(map(tiling.show, nest.trees)).splitlines(),
+        "choice": choice,
     }
 
 
-def _read_nest(number: int, data: object) -> Nest:
-    where = f"nest {number} of the plan"
-    if not isinstance(data, dict) or set(data) != {"rule", "root", "stages", "form", "plan"}:
-        raise ArtefactError(f"{where} has exactly 'rule', 'root', 'stages', 'form' and 'plan'")
-    name, root, stages, form = (data[key] for key in ("rule", "root", "stages", "form"))
-    rule = RULES.get(name) if isinstance(name, str) else None
-    if rule is None:
-        raise ArtefactError(
-            f"{where}: there is no rule {name!r}", hint=known_names(str(name), RULES, "rules")
-        )
-    if not isinstance(root, str) or not isinstance(stages, list) or not all(type(n) is str for n in stages):
-        raise ArtefactError(f"{where}: 'root' is a stage's name, 'stages' a list of them")
-    kind = rule.forms.get(form) if isinstance(form, str) else None
-    if kind is None:
-        raise ArtefactError(
-            f"{where}: the rule {name!r} has no form {form!r}",
-            hint=known_names(str(form), rule.forms, "its forms"),
-        )
-    return Nest(name, root, tuple(stages), _read_plan(where, data["plan"], kind))
-
-
-def _read_plan(where: str, data: object, kind: type) -> Any:
-    try:
-        plan: Any = msgspec.convert(data, kind, strict=True)
-    except msgspec.ValidationError as error:
-        raise ArtefactError(f"{where}: {error}") from None
-    extra = _unknown(data, plan)
-    if extra:
-        raise ArtefactError(f"{where}: there is no field {extra!r}")
-    return plan
-
-
-def _unknown(data: object, plan: object) -> str:
-    """A field of the text that a plan does not have; empty where there is none."""
-    if isinstance(data, list) and isinstance(plan, tuple):
-        parts = (_unknown(each, part) for each, part in zip(data, plan, strict=True))
-        return next((name for name in parts if name), "")
-    if not isinstance(data, dict) or not is_dataclass(plan):
-        return ""
-    known = {each.name for each in fields(plan)}
-    return next(
-        (
-            name
-            for name, value in data.items()
-            for name in [name if name not in known else _unknown(value, getattr(plan, name))]
-            if name
-        ),
-        "",
-    )
+def _choice_json(rule: str, choice: object) -> tuple[str, object]:
+    forms = {kind: name for name, kind in RULES[rule].forms.items()}
+    return forms[type(choice)], msgspec.to_builtins(choice)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import Any, Final, get_args
 
 from tilewright import tiling
-from tilewright.cost import Cost, LoopTree, Machine, Node, cost_of
+from tilewright.cost import Cost, LoopTree, Machine, cost_of
 from tilewright.ir import Program
 from tilewright.plan.algorithms.accuracy import EXACT, Accuracy, AccuracyMode
 from tilewright.plan.algorithms.methods import METHODS
 from tilewright.plan.assembly import plan_unit
 from tilewright.plan.catalog import RULES
+from tilewright.plan.edited import edited
 from tilewright.plan.inlining import inline_stages
-from tilewright.plan.rule import Context, Nest, Rule
+from tilewright.plan.rule import Cluster, Context, Nest, Rule
 from tilewright.plan.space import Combinations, Space, difference
 from tilewright.plan.unit import UnitPlan, matched, rewritten
-from tilewright.plan.written import WrittenRule
+from tilewright.plan.variants import Variants
 from tilewright.schedule import ALGORITHMS, Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import Target
@@ -70,8 +71,9 @@ def why(
     program: Program, plan: UnitPlan, machine: Machine, constants: Collection[str] = ()
 ) -> tuple[Reasons, ...]:
     """The reasons for each nest of a kernel. Raises ArtefactError for the plan of another program."""
-    _, context = rewritten(program, plan, machine, constants)
-    found = [_reasons(context, nest) for nest in plan.nests]
+    variants = Variants(program, plan, machine, constants)
+    plan = variants.plan
+    found = [_reasons(variants, n) for n in range(len(plan.nests))]
     # another method makes the whole kernel otherwise: told of its longest nest, less what the others take
     at = max(range(len(found)), key=lambda n: found[n].taken.seconds or 0.0, default=None)
     if at is not None:
@@ -80,22 +82,34 @@ def why(
     return tuple(found)
 
 
-def _reasons(context: Context, nest: Nest) -> Reasons:
-    rule, problem = RULES[nest.rule], matched(context, nest)
-    space: Space[Any] = rule.space(problem)
-    trees = _trees(rule, problem, nest.plan)
+def _reasons(variants: Variants, n: int) -> Reasons:
+    context, nest, variant = variants.context, variants.plan.nests[n], variants.nests[n]
+    # fields that this nest does not follow change nothing
     others = [
-        _priced(context, rule, problem, plan, change)
-        for change, plan in islice(space.changes(nest.plan), MOST_NEIGHBOURS)
-        # fields that this nest does not follow change nothing
-        if not trees or _trees(rule, problem, plan) != trees
+        _priced(context, other, change)
+        for change, other in islice(_changes(variants, n), MOST_NEIGHBOURS)
+        if other.trees != nest.trees or other.steps != nest.steps
     ]
     others += _by_other_rules(context, nest)
     others.sort(key=lambda each: (each.seconds is None, each.seconds or 0.0, bool(each.refused)))
-    taken = _priced(context, rule, problem, nest.plan, "")
-    shown = "".join(map(tiling.show, trees))
-    refused = _refused(rule, space, nest.plan)
-    return Reasons(nest.root, nest.stages, taken, str(nest.plan), shown, (*others, *refused))
+    shown = "".join(map(tiling.show, nest.trees))
+    refused = () if variant is None else _refused(variant.rule, variant.space, nest.choice)
+    plan = "as written" if variant is None else str(nest.choice)
+    return Reasons(nest.root, nest.stages, _priced(context, nest, ""), plan, shown, (*others, *refused))
+
+
+def _changes(variants: Variants, n: int) -> Iterator[tuple[str, Nest]]:
+    """What differs from a nest in one decision: of its rule, or by an edit where no rule wrote it."""
+    nest, variant = variants.plan.nests[n], variants.nests[n]
+    if variant is None:
+        for edit, other in edited(variants.context.after(nest.steps), nest):
+            yield str(edit), other
+        return
+    for change, choice in variant.space.changes(nest.choice):
+        try:
+            yield change, variant.rule.write(variant.cluster, variant.problem, choice)
+        except ScheduleError:
+            continue
 
 
 def _with(reasons: Reasons, others: Iterable[Candidate], rest: float) -> Reasons:
@@ -139,29 +153,20 @@ def _planned_otherwise(
     change += ", the whole kernel"
     plan = plan_unit(program, machine, constants, accuracy=accuracy).plan
     _, context = rewritten(program, plan, machine, constants)
-    nodes: list[Node] = []
-    for nest in plan.nests:
-        loops = RULES[nest.rule].loops(context, matched(context, nest), nest.plan)
-        if loops is None:
-            return Candidate(name, change)
-        nodes += loops.nests
-    return _of_loops(context, name, change, LoopTree(tuple(nodes)))
+    loops = context.loops(plan.nests)
+    return Candidate(name, change) if loops is None else _of_loops(context, name, change, loops)
 
 
-def _trees(rule: Rule[Any, Any], problem: Any, plan: Any) -> tuple[tiling.Nest, ...]:
-    """The trees of a plan; none where it has none or only steps are known."""
+def _priced(context: Context, nest: Nest, change: str) -> Candidate:
+    """A nest by the model that all rules have in common; on devices by its own rule's."""
     try:
-        return rule.trees(problem, plan)
+        loops = context.loops([nest])
     except ScheduleError:
-        return ()
-
-
-def _priced(context: Context, rule: Rule[Any, Any], problem: Any, plan: Any, change: str) -> Candidate:
-    own = rule.seconds(problem, plan)
-    loops = rule.loops(context, problem, plan)
+        return Candidate(nest.rule, change)
     if loops is not None:
-        return _of_loops(context, rule.name, change, loops)
-    return Candidate(rule.name, change, own)
+        return _of_loops(context, nest.rule, change, loops)
+    own = None if nest.choice is None else RULES[nest.rule].seconds(matched(context, nest), nest.choice)
+    return Candidate(nest.rule, change, own)
 
 
 def _of_loops(context: Context, rule: str, change: str, loops: LoopTree) -> Candidate:
@@ -176,31 +181,27 @@ def _by_other_rules(context: Context, nest: Nest) -> Iterator[Candidate]:
     """The same stages by each other rule that makes trees of all of them, as it does by default."""
     names, on = {*nest.stages, nest.root}, context.machine.on
     for rule in RULES.values():
-        # trees as they are written have no default of their own
-        fits = rule.name not in (nest.rule, WrittenRule.name) and isinstance(on, rule.machines)
-        problem = rule.match(context, nest.root, nest.stages) if fits else None
-        if problem is None:
-            continue
-        plan = rule.default(problem)
-        loops = rule.loops(context, problem, plan)
-        if loops is not None and names <= {work.name for _, work in loops.works()}:
-            yield _of_loops(context, rule.name, f"by the rule {rule.name}", loops)
-        elif loops is None and (seconds := rule.seconds(problem, plan)) is not None:
-            yield Candidate(rule.name, f"by the rule {rule.name}", seconds)
+        if rule.name != nest.rule and isinstance(on, rule.machines):
+            other = _by_default(context, Cluster(rule.name, nest.root, nest.stages))
+            loops = None if other is None else context.loops([other])
+            if other is not None and (loops is None or names <= {work.name for _, work in loops.works()}):
+                yield _priced(context, other, f"by the rule {rule.name}")
     if nest.stages and isinstance(on, Target):
-        yield from _apart(context, [stage.name for stage in context.program.stages if stage.name in names])
+        stages = [stage.name for stage in context.program.stages if stage.name in names]
+        apart = [_by_default(context, Cluster("elementwise", name)) for name in stages]
+        loops = context.loops(each for each in apart if each is not None)
+        if None not in apart and loops is not None:
+            yield _of_loops(context, "elementwise", "each stage in a nest of its own", loops)
 
 
-def _apart(context: Context, stages: Sequence[str]) -> Iterator[Candidate]:
-    """Each stage in a nest of its own."""
-    rule, nodes = RULES["elementwise"], list[Node]()
-    for name in stages:
-        problem = rule.match(context, name, ())
-        loops = None if problem is None else rule.loops(context, problem, rule.default(problem))
-        if loops is None:
-            return
-        nodes += loops.nests
-    yield _of_loops(context, rule.name, "each stage in a nest of its own", LoopTree(tuple(nodes)))
+def _by_default(context: Context, cluster: Cluster) -> Nest | None:
+    """The nest that a rule makes of some stages by default; ``None`` where it makes none."""
+    rule = RULES[cluster.rule]
+    problem = rule.match(context, cluster.root, cluster.stages)
+    try:
+        return None if problem is None else rule.write(cluster, problem, rule.default(problem))
+    except ScheduleError:
+        return None
 
 
 def _refused(rule: Rule[Any, Any], space: Space[Any], plan: Any) -> Iterator[Candidate]:

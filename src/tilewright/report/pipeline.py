@@ -47,7 +47,7 @@ def stage_rows(
     homes = {name: (nest.root, "with it") for nest in plan.nests for name in nest.stages}
     for nest in plan.nests:
         homes[nest.root] = nest.root, "root"
-        for name, place in zip(nest.stages, getattr(nest.plan, "placements", ()), strict=False):
+        for name, place in zip(nest.stages, getattr(nest.choice, "placements", ()), strict=False):
             at = f"{nest.root}.{place}"
             if isinstance(place, AtLoop):
                 at = f"{place.member}.{loops_of(stages[place.member])[place.loop].name}"

@@ -1,7 +1,7 @@
 """The strategy of edits: from the default's trees to the cheapest ones around them, one edit after the other.
 
-It has no language of its own: what it holds are plans whose nests are trees as they are written, what it
-asks is their price. A measured plan lends its ratio of measured to priced seconds to what is made of it.
+It has no language of its own: what it holds are plans, what it asks is their price. A measured plan lends its
+ratio of measured to priced seconds to what is made of it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Final
+from typing import Final
 
-from tilewright.plan import RULES, Nest, UnitPlan, WrittenPlan, rewritten
+from tilewright.plan import UnitPlan, edited, rewritten
 from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
 from tilewright.support import ScheduleError
-from tilewright.tiling import show
 
-#: The rule of trees as they are written.
-WRITTEN: Final = "tree"
 #: Plans of which one nest's edits were tried without a better one, after which a search is exhausted.
 PATIENCE: Final = 64
 
@@ -40,16 +37,15 @@ class _EditsSearch:
     def __init__(self, name: str, task: Task, history: History) -> None:
         self._name, self._task, self._prices = name, task, Prices(task)
         default = task.default().plan
-        self._start = written(task, default)
         #: Plans whose edits have not been looked at, by what they are expected to take.
         self._open: list[tuple[float, int, UnitPlan]] = []
-        self._known: set[UnitPlan] = {default}
+        self._known: set[UnitPlan] = set()
         self._ratio: dict[UnitPlan, float] = {}
         self._proposed: set[UnitPlan] = set()
         self._best, self._idle, self._until = float("inf"), 0, float("inf")
         self._first = [default]
         known = [t.candidate.plan for t in history.trials if t.status == "ok"]
-        for plan in (self._start, *(p for p in known if isinstance(p, UnitPlan))):
+        for plan in (default, *(p for p in known if isinstance(p, UnitPlan))):
             if plan.rewrites == default.rewrites:
                 self._add(plan, 1.0)
 
@@ -101,32 +97,12 @@ class _EditsSearch:
 
 
 def around(task: Task, plan: UnitPlan) -> Iterator[UnitPlan]:
-    """The plans that one edit of one nest makes, of those that are trees as they are written."""
+    """The plans that one edit of one nest makes."""
     try:
-        _, context = rewritten(task.program, plan, task.machine, task.constants)
+        context = rewritten(task.program, plan, task.machine, task.constants)[1]
+        context = context.after(tuple(step for nest in plan.nests for step in nest.steps))
     except ScheduleError:
         return
-    rule = RULES[WRITTEN]
     for n, nest in enumerate(plan.nests):
-        if nest.rule == WRITTEN:
-            problem = rule.match(context, nest.root, nest.stages)
-            for other in rule.space(problem).neighbours(nest.plan):
-                yield replace(plan, nests=(*plan.nests[:n], replace(nest, plan=other), *plan.nests[n + 1 :]))
-
-
-def written(task: Task, plan: UnitPlan) -> UnitPlan:
-    """A plan whose nests are trees as they are written, as far as their rules write them."""
-    _, context = rewritten(task.program, plan, task.machine, task.constants)
-    return replace(plan, nests=tuple(_written(context, nest) for nest in plan.nests))
-
-
-def _written(context: Any, nest: Nest) -> Nest:
-    rule = RULES[nest.rule]
-    problem = rule.match(context, nest.root, nest.stages)
-    try:
-        text = "".join(map(show, rule.trees(problem, nest.plan)))
-    except ScheduleError:
-        return nest
-    made = Nest(WRITTEN, nest.root, nest.stages, WrittenPlan(text))
-    fits = text and RULES[WRITTEN].space(RULES[WRITTEN].match(context, nest.root, nest.stages)).has(made.plan)
-    return made if fits else nest
+        for _, other in edited(context, nest):
+            yield replace(plan, nests=(*plan.nests[:n], other, *plan.nests[n + 1 :]))

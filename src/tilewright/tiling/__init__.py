@@ -37,9 +37,12 @@ from tilewright.tiling.grammar import (
     sequence,
 )
 from tilewright.tiling.price import Prices
-from tilewright.tiling.steps import Step, chain, expanded, guarded, shared_chain, together
+from tilewright.tiling.renaming import Renaming
+from tilewright.tiling.steps import Step, chain, expanded, guarded, shared_chain, together, without_whole
+from tilewright.tiling.stores import store_past_caches
 from tilewright.tiling.text import parse, show
 from tilewright.tiling.verify import verify
+from tilewright.tiling.walk import binds
 
 __all__ = [
     "Around",
@@ -65,6 +68,7 @@ __all__ = [
     "Place",
     "Prices",
     "Relaid",
+    "Renaming",
     "Resize",
     "Scoped",
     "Seq",
@@ -73,6 +77,7 @@ __all__ = [
     "Swap",
     "Tail",
     "apply",
+    "binds",
     "chain",
     "expanded",
     "guarded",
@@ -82,6 +87,8 @@ __all__ = [
     "sequence",
     "shared_chain",
     "show",
+    "store_past_caches",
     "together",
     "verify",
+    "without_whole",
 ]

@@ -109,6 +109,11 @@ def bodies(b: Body | None) -> Iterator[Body | Place]:
                 yield from bodies(item)
 
 
+def binds(b: Body | None) -> Iterator[str]:
+    """What the levels of a tree are bound to."""
+    return (node.bind for node in bodies(b) if isinstance(node, Level))
+
+
 def computed_in(b: Body | None) -> Iterator[str]:
     """The stages that are computed in a tree; not what copies and drains move, and starts of sums begin."""
     if isinstance(b, Leaf):

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from tests.plans import chosen
+
 from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.driver import plan_differences
@@ -23,8 +25,8 @@ def plan(*columns, change=None, graph=None):
         program = softmax(n)
         unit = plan_unit(program, Machine(TARGET, 1)).plan
         if change is not None:
-            (nest,) = unit.nests
-            unit = replace(unit, nests=(replace(nest, plan=replace(nest.plan, **change)),))
+            choice = replace(unit.nests[0].choice, **change)
+            unit = chosen(program, unit, Machine(TARGET, 1), choice)
         kernels.append((program, 1, unit))
     return plan_of_kernels(TARGET, kernels, graph)
 
@@ -34,8 +36,11 @@ def test_equal_plans_have_no_difference():
 
 
 def test_fields_of_nests_are_told():
-    (found,) = plan_differences(plan(100), plan(100, change={"rows": 7}))
+    found, *loops = plan_differences(plan(100), plan(100, change={"rows": 7}))
     assert found.place == "kernel softmax (1 threads), nest softmax: rows" and found.second == "7"
+    # and the lines of its loops that are others
+    assert {each.place for each in loops} == {"kernel softmax (1 threads), nest softmax: loops"}
+    assert any("/7" in each.second and "/7" not in each.first for each in loops)
 
 
 def test_kernels_of_one_plan_alone_are_told():

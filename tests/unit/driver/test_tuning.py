@@ -13,7 +13,7 @@ from tilewright import lang
 from tilewright.driver import tasks_of, tune_model, tuning
 from tilewright.driver.tuning import seconds_of
 from tilewright.ir import canonical_program, structural_hash
-from tilewright.plan import EXACT, RULES, Accuracy, build_unit, plan_unit, renamed_plan, rewritten
+from tilewright.plan import EXACT, Accuracy, Variants, build_unit, plan_unit, renamed_plan
 from tilewright.support import ArtefactError, InputError, Settings, TargetError
 from tilewright.tune import Database, Record, TaskResult, TaskRow, exported, imported
 
@@ -126,15 +126,11 @@ def other_plan(task):
     """Another plan than the default one, of the direct method, under canonical names."""
     program = canonical_program(task.program)
     plan = plan_unit(program, task.machine, (), accuracy=EXACT).plan
-    _, context = rewritten(program, plan, task.machine)
-    for at, nest in enumerate(plan.nests):
-        rule = RULES[nest.rule]
-        space = rule.space(rule.match(context, nest.root, nest.stages))
-        for made in space:
-            if made != nest.plan:
-                nests = list(plan.nests)
-                nests[at] = replace(nest, plan=made)
-                yield replace(plan, nests=tuple(nests))
+    variants = Variants(program, plan, task.machine)
+    for at, varied in enumerate(variants.nests):
+        for made in varied.space:
+            if made != varied.nest.choice:
+                yield variants.chosen({at: made})
 
 
 def put(path, task, plan, func=None, seconds=1.0, more=()):

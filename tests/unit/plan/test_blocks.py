@@ -13,6 +13,7 @@ from tilewright.plan.rule import Context
 from tilewright.schedule import Schedule
 from tilewright.support import assert_close
 from tilewright.target import AARCH64_NEON, X86_AVX2, X86_AVX512
+from tilewright.tiling import apply
 
 PANEL, BLOCK, WORD = 32, 16, 8
 
@@ -73,7 +74,7 @@ def test_other_tiles_compute_it_too(plan):
     program, rule = _program(5), RULES["blocks"]
     problem = rule.match(Context(program, Machine(X86_AVX2, 1)), "Y", ("D",))
     assert plan.rows in rule.space(problem).options["rows"]
-    _check(rule.build(Schedule(program), problem, plan).func, _feeds(5), program)
+    _check(apply(Schedule(program), rule.trees(problem, plan)).func, _feeds(5), program)
 
 
 @pytest.mark.parametrize(

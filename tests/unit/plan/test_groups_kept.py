@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tilewright import lang
+from tilewright.plan import Cluster
 from tilewright.plan.assembly import _check_groups
-from tilewright.plan.unit import Nest
 from tilewright.support import ScheduleError
 
 
@@ -15,7 +15,7 @@ def test_a_rewrite_that_changes_a_stage_of_a_group_is_noticed():
     Y = lang.compute((4,), lambda i: X[i] * 2, name="Y")
     Z = lang.compute((4,), lambda i: Y[i] + 1, name="Z")
     program = lang.program([X], [Z])
-    group = [Nest("pipeline", "Z", ("Y",), None)]
+    group = [Cluster("pipeline", "Z", ("Y",), None)]
     _check_groups(program, program, group)
     first, last = program.stages
     other = program.with_stages((replace(first, init=first.body), last))

@@ -8,8 +8,9 @@ import pytest
 from native_kernel import HOST, STATED, Native
 from tilewright import lang
 from tilewright.build import build, pack
-from tilewright.cost import Machine
+from tilewright.cost import Machine, seconds, tree_of
 from tilewright.ir import CONST, TYPICAL, function_at, program_at, run_function
+from tilewright.plan import EXACT, plan_unit
 from tilewright.plan.open_sizes import schedule_open
 from tilewright.support import assert_close
 from tilewright.target import INTERPRETED, X86_AVX512
@@ -109,3 +110,16 @@ def test_loops_that_cannot_become_one_are_shared_all_the_same(shape):
     Y = lang.compute(shape, lambda *i: lang.relu(X[i]) + 1, name="Y")
     s = schedule_open(lang.program([X], [Y], name="pointwise"), Machine(STATED, 2))
     assert {"parallel", "vectorize"} <= {step.primitive for step in s.trace.steps}
+
+
+@pytest.mark.parametrize("rows", [5, 37, 100, 700])
+def test_tiles_of_a_typical_size_are_none_of_other_sizes(rows):
+    """Tiles of all rows of a typical size had conditions for half a thousand rows at every size."""
+    program, machine = product(R, 768, 768), Machine(STATED, 2)
+    s = schedule_open(program, machine)
+    fixed = plan_unit(program_at(program, {"R": rows}), machine, accuracy=EXACT).schedule
+    opened, own = (
+        seconds(tree_of(func, STATED.operations), machine)
+        for func in (function_at(s.func, {"R": rows}), fixed.func)
+    )
+    assert opened < 2 * own

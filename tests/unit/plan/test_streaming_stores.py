@@ -111,7 +111,7 @@ def test_what_is_added_to_large_results_is_read_row_after_row(columns, depth):
             program = lang.program([a, b], [lang.ops.matmul(a, b)])
         nests = plan_unit(program, Machine(STATED, 1)).plan.nests
         # operands that are put in order first are nests of their own
-        (plan,) = (nest.plan for nest in nests if "matmul" in nest.stages)
+        (plan,) = (nest.choice for nest in nests if "matmul" in nest.stages)
         return rows, plan
 
     rows, plan = plan_of(added=True)

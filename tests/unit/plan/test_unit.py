@@ -6,15 +6,25 @@ from dataclasses import replace
 
 import pytest
 from tests.native_kernel import STATED
+from tests.plans import asked, chosen
+from tests.plans import drawn as drawn_plan
 from tests.unit.plan.general.test_rule import CASES as GENERAL
 from tests.unit.plan.pipeline.test_rule import CASES as PIPELINES
 from tests.unit.strategies.test_default import blocked, check_schedule, constant, conv_program, t
 
 from tilewright import lang
 from tilewright.cost import Machine
-from tilewright.ir import structural_hash
+from tilewright.ir import PARALLEL, structural_hash
 from tilewright.lang import ops
-from tilewright.plan import EXACT, RULES, Nest, Space, build_unit, plan_from_json, plan_unit, rewritten
+from tilewright.plan import (
+    EXACT,
+    Space,
+    Variants,
+    build_unit,
+    plan_from_json,
+    plan_unit,
+    written,
+)
 from tilewright.plan.fused.rule import BandPlan, RowChainPlan
 from tilewright.plan.pipeline import nest as strips
 from tilewright.support import ArtefactError, ScheduleError
@@ -63,21 +73,12 @@ def strips_however_small(monkeypatch):
 
 def spaces(program, plan):
     """The space of each nest."""
-    _, context = rewritten(program, plan, MACHINE)
-    found = []
-    for nest in plan.nests:
-        rule = RULES[nest.rule]
-        found.append(rule.space(rule.match(context, nest.root, nest.stages)))
-    return found
+    return [varied.space for varied in Variants(program, plan, MACHINE).nests]
 
 
 def drawn(program, plan, rng):
     """The same unit with a plan drawn for each nest."""
-    nests = [
-        replace(nest, plan=space.sample(rng))
-        for nest, space in zip(plan.nests, spaces(program, plan), strict=True)
-    ]
-    return replace(plan, nests=tuple(nests))
+    return drawn_plan(program, plan, MACHINE, rng)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -88,6 +89,34 @@ def test_a_plan_from_its_text_gives_the_same_function(name):
     assert hash(again) == hash(planned.plan)
     built = build_unit(PROGRAMS[name], again, MACHINE)
     assert structural_hash(built.func) == structural_hash(planned.schedule.func)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_choices_of_the_version_before_are_written_as_the_default_is(name):
+    planned = plan_unit(PROGRAMS[name], MACHINE)
+    read = plan_from_json(of_choices(planned.plan.to_json()))
+    assert read.choices == planned.plan.choices and not read.nests
+    assert plan_from_json(read.to_json()) == read
+    built = build_unit(PROGRAMS[name], read, MACHINE)
+    assert structural_hash(built.func) == structural_hash(planned.schedule.func)
+
+
+def test_a_tree_that_is_edited_in_the_text_is_what_is_carried_out(text):
+    def change(data):
+        lines = data["nests"][0]["trees"]
+        assert any(" parallel" in line for line in lines)
+        data["nests"][0]["trees"] = [line.replace(" parallel", "") for line in lines]
+
+    program = PROGRAMS["product"]
+    plan = plan_from_json(edited(text, change))
+    s = build_unit(program, plan, MACHINE)
+    assert not any(loop.kind == PARALLEL for loop in map(s.loop, s.loops()))
+    check_schedule(program, s)
+    unread = plan_from_json(edited(text, lambda d: d["nests"][0].update(rule="tree", choice=None)))
+    assert unread.nests[0].trees == plan_from_json(text).nests[0].trees
+    assert structural_hash(build_unit(program, unread, MACHINE).func) == structural_hash(
+        build_unit(program, plan_from_json(text), MACHINE).func
+    )
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -108,8 +137,8 @@ def test_a_default_is_a_point_of_its_space():
     for program in PROGRAMS.values():
         plan = plan_unit(program, Machine(STATED, 2)).plan
         for nest, space in zip(plan.nests, spaces(program, plan), strict=True):
-            space.check(nest.plan)
-            assert nest.plan == space.default or nest.plan in space.others
+            space.check(nest.choice)
+            assert nest.choice == space.default or nest.choice in space.others
 
 
 def test_a_convolution_has_many_plans():
@@ -141,10 +170,9 @@ def test_tiles_and_blocks_need_not_divide(name, changes):
     plan = plan_unit(program, Machine(STATED, 2), accuracy=EXACT).plan
     at = next(n for n, nest in enumerate(plan.nests) if nest.rule == "contraction")
     changes = {"shared": None, "block": None, "lines": None, **changes}
-    other = replace(plan.nests[at].plan, **changes)
+    other = replace(plan.nests[at].choice, **changes)
     spaces(program, plan)[at].check(other)
-    nests = (*plan.nests[:at], replace(plan.nests[at], plan=other), *plan.nests[at + 1 :])
-    check_schedule(program, build_unit(program, replace(plan, nests=nests), MACHINE))
+    check_schedule(program, build_unit(program, chosen(program, plan, MACHINE, other, at), MACHINE))
 
 
 def test_chunks_of_rows_are_a_choice():
@@ -156,8 +184,7 @@ def test_chunks_of_rows_are_a_choice():
     chunked = [other for other in space if other.chunk]
     assert len({other.chunk for other in chunked}) > 3
     for other in chunked[:: max(1, len(chunked) // 3)]:
-        nests = (*plan.nests[:at], replace(plan.nests[at], plan=other), *plan.nests[at + 1 :])
-        check_schedule(program, build_unit(program, replace(plan, nests=nests), MACHINE))
+        check_schedule(program, build_unit(program, chosen(program, plan, MACHINE, other, at), MACHINE))
 
 
 @pytest.fixture
@@ -171,22 +198,47 @@ def edited(text, change):
     return json.dumps(data)
 
 
-def set_plan(name, value):
+def set_choice(name, value):
     def change(data):
-        data["nests"][0]["plan"][name] = value
+        data["nests"][0]["choice"]["fields"][name] = value
 
     return change
+
+
+def set_line(n, line):
+    def change(data):
+        data["nests"][0]["trees"][n] = line
+
+    return change
+
+
+def of_choices(text):
+    """The text of a plan as the version before wrote it: choices, without trees."""
+    data = json.loads(text)
+    nests = [
+        {key: nest[key] for key in ("rule", "root", "stages")}
+        | {"form": nest["choice"]["form"], "plan": nest["choice"]["fields"]}
+        for nest in data["nests"]
+    ]
+    del data["notes"]
+    return json.dumps(data | {"version": 2, "nests": nests})
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_plan("rows", "many"), r"nest 0 of the plan: Expected `int`, got `str` - at `\$.rows`"),
-        (set_plan("colour", 1), "nest 0 of the plan: there is no field 'colour'"),
+        (set_choice("rows", "many"), r"nest 0 of the plan: Expected `int`, got `str` - at `\$.rows`"),
+        (set_choice("colour", 1), "nest 0 of the plan: there is no field 'colour'"),
         (lambda d: d["nests"][0].update(rule="magic"), "nest 0 of the plan: there is no rule 'magic'"),
-        (lambda d: d["nests"][0].update(form="magic"), "has no form 'magic'"),
+        (lambda d: d["nests"][0].update(rule=3), "'rule' is a name"),
+        (lambda d: d["nests"][0].update(choice=3), "'choice' null or exactly 'form' and 'fields'"),
+        (lambda d: d["nests"][0]["choice"].update(form="magic"), "has no form 'magic'"),
         (lambda d: d["nests"][0].update(root=3), "'root' is a stage's name"),
-        (lambda d: d["nests"][0].pop("root"), "has exactly 'rule', 'root'"),
+        (lambda d: d["nests"][0].update(trees="nest Y"), "'trees' is a list of lines"),
+        (lambda d: d["nests"][0].update(steps={}), "not a trace"),
+        (set_line(1, "  fro i/4"), "nest 0 of the plan: tiling:2: `fro i/4`: there is nothing called 'fro'"),
+        (lambda d: d["nests"][0].pop("root"), "has exactly 'rule', 'root', 'stages', 'steps', 'trees' and"),
+        (lambda d: d.update(notes=3), "'notes' of a plan is a list of names"),
         (lambda d: d.update(version=99), "the plan has version 99"),
         (lambda d: d.update(format="trace"), "not a plan"),
         (lambda d: d.update(more=1), "a plan has exactly"),
@@ -215,8 +267,8 @@ def test_plans_hold_the_digest_of_what_was_measured(text):
         data.update(version=1)
         data.pop("quantities")
 
-    read = plan_from_json(edited(text, older))
-    assert read == known and read.quantities == ""
+    read = plan_from_json(edited(of_choices(text), older))
+    assert written(PROGRAMS["product"], read, MACHINE) == known and read.quantities == ""
 
 
 def test_truncated_and_enormous_texts_are_refused(text):
@@ -235,7 +287,10 @@ def test_truncated_and_enormous_texts_are_refused(text):
     ],
 )
 def test_values_outside_the_space_are_refused(text, name, value, message):
-    plan = plan_from_json(edited(text, set_plan(name, value)))
+    def change(data):
+        data["nests"][0]["plan"][name] = value
+
+    plan = plan_from_json(edited(of_choices(text), change))
     with pytest.raises(ArtefactError, match=message):
         build_unit(PROGRAMS["product"], plan, MACHINE)
 
@@ -244,26 +299,30 @@ def test_the_plan_of_another_program_is_refused(text):
     plan = plan_from_json(text)
     x = t(8, 8, name="X")
     other = lang.program([x], [lang.compute((8, 8), lambda i, j: x[i, j] + 1.0, name="Q")])
-    with pytest.raises(ArtefactError, match="names the stage 'Y', which the program does not have"):
+    choices = plan_from_json(of_choices(text))
+    with pytest.raises(ArtefactError, match="the nest 'Y' is of no stage of the program"):
         build_unit(other, plan, MACHINE)
+    with pytest.raises(ArtefactError, match="names the stage 'Y', which the program does not have"):
+        build_unit(other, choices, MACHINE)
     renamed = lang.program([x], [lang.compute((8, 8), lambda i, j: x[i, j] + 1.0, name="Y")])
-    with pytest.raises(ArtefactError, match="has no nest that ends with the stage 'Y'"):
+    with pytest.raises(ArtefactError, match="the plan of 'Y': there is no axis"):
         build_unit(renamed, plan, MACHINE)
+    with pytest.raises(ArtefactError, match="has no nest that ends with the stage 'Y'"):
+        build_unit(renamed, choices, MACHINE)
 
 
 def test_a_program_that_is_no_chain_is_not_fused():
-    plan = plan_unit(PROGRAMS["product"], Machine(STATED, 2)).plan
-    rows = replace(plan, nests=(Nest("fused", "Y", (), RowChainPlan()),))
+    rows = asked("fused", "Y", (), RowChainPlan())
     with pytest.raises(ScheduleError, match="is no chain of contractions over rows"):
         build_unit(PROGRAMS["product"], rows, MACHINE)
-    bands = replace(plan, nests=(Nest("fused", "Y", (), BandPlan(2)),))
+    bands = asked("fused", "Y", (), BandPlan(2))
     with pytest.raises(ArtefactError, match="BandPlan is no form of plan for this nest"):
         build_unit(PROGRAMS["product"], bands, MACHINE)
 
 
 def test_a_space_says_which_combination_is_none():
     (nest,) = plan_unit(GENERAL["min-plus"], Machine(STATED, 1)).plan.nests
-    plan = replace(nest.plan, vectors=1)
+    plan = replace(nest.choice, vectors=1)
     space = Space(plan, {"vectors": (1, 9)}, lambda p: "no" if p.vectors > 1 else "")
     with pytest.raises(ArtefactError, match="here: no"):
         space.check(replace(plan, vectors=9), "here")
@@ -275,6 +334,12 @@ def test_a_space_says_which_combination_is_none():
 
 def test_the_plan_of_a_cpu_is_none_of_a_device():
     plan = plan_unit(product(64, 64, 64), MACHINE).plan
-    with pytest.raises(ArtefactError, match="rule 'contraction' makes no nests for the target") as caught:
-        build_unit(product(64, 64, 64), plan, Machine(find_target("a100"), 2))
+    program, device = product(64, 64, 64), Machine(find_target("a100"), 2)
+    with pytest.raises(ArtefactError, match="there is no parallel on the target a100") as caught:
+        build_unit(program, plan, device)
     assert "another machine" in caught.value.hint
+    with pytest.raises(ArtefactError, match=r"there is no block\.y on the target"):
+        build_unit(program, plan_unit(program, device).plan, MACHINE)
+    choices = plan_from_json(of_choices(plan.to_json()))
+    with pytest.raises(ArtefactError, match="rule 'contraction' makes no nests for the target"):
+        build_unit(program, choices, device)

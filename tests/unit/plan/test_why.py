@@ -81,7 +81,7 @@ def test_every_kernel_of_models_has_reasons(source, target):
         machine = Machine(corpus.TARGETS[target], threads)
         plan = plan_unit(program, machine, constants).plan
         for found, nest in zip(why(program, plan, machine, constants), plan.nests, strict=True):
-            assert (found.root, found.taken.rule, found.plan) == (nest.root, nest.rule, str(nest.plan))
+            assert (found.root, found.taken.rule, found.plan) == (nest.root, nest.rule, str(nest.choice))
             count += found.taken.seconds is not None
     assert count
 

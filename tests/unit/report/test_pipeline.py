@@ -1,12 +1,12 @@
 """What is said of each stage of a scheduled pipeline."""
 
 from tests.native_kernel import HOST
+from tests.plans import asked
 
 from tilewright import lang
 from tilewright.cost import Machine
-from tilewright.plan import AtLoop, GroupPlan, Nest, UnitPlan, build_unit
+from tilewright.plan import AtLoop, GroupPlan, build_unit
 from tilewright.report import stage_rows
-from tilewright.schedule import Trace
 
 
 def test_places_inside_of_loops_are_told_by_their_axes():
@@ -16,7 +16,7 @@ def test_places_inside_of_loops_are_told_by_their_axes():
     out = lang.compute((64, 128), lambda y, i: sum(rows[d, y, i] for d in range(5)), name="out")
     program = lang.program([x], [out])
     plan = GroupPlan((8, 0), (AtLoop("rows", 0), "tile"), (0, 1), 1, (1, 1), 1)
-    unit = UnitPlan(Trace(()), (Nest("pipeline", "out", ("gaps", "rows"), plan),))
+    unit = asked("pipeline", "out", ("gaps", "rows"), plan)
     told = stage_rows(program, unit, build_unit(program, unit, Machine(HOST, 2)).func, {}, {})
     assert [(row.name, row.place, row.times) for row in told] == [
         ("gaps", "rows.d", 9 * 8 / 65),

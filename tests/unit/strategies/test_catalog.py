@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 import pytest
+from tests.plans import chosen
 
 from tilewright import lang
 from tilewright.cost import Machine
@@ -60,7 +61,7 @@ def test_what_is_cheaper_is_taken_by_however_little():
     wanted = task()
     base = wanted.default().plan
     (nest,) = base.nests
-    other = replace(base, nests=(replace(nest, plan=replace(nest.plan, share=nest.plan.share * 2)),))
+    other = chosen(task.program, base, task.machine, replace(nest.choice, share=nest.choice.share * 2))
     assert other != base
     price = Prices(wanted).seconds(base)
     found = [Candidate("default", base), Candidate("other", other, predicted=price * 0.99)]

@@ -1,17 +1,20 @@
 """Prices of trees: their loops are those of the functions that they are carried out to, but for names."""
 
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
 import pytest
+from tests.plans import asked
+from tests.plans import drawn as drawn_plan
 
 from tilewright import lang
 from tilewright.cost import Machine, seconds, tree_of
 from tilewright.lang import ops
-from tilewright.plan import EXACT, RULES, Nest, UnitPlan, build_unit, rewritten
+from tilewright.plan import EXACT, build_unit
 from tilewright.schedule import Step, Trace
 from tilewright.strategies import Prices, Task
-from tilewright.support import UserError
+from tilewright.support import ScheduleError, UserError
 from tilewright.target import find_target
 
 HOST = find_target("x86_avx512")
@@ -83,12 +86,10 @@ def drawn(task, count, seed):
     base = task.default().plan
     if len(task.program.stages) > 1 and task.program.stages[0].name == "S0":
         *members, root = (stage.name for stage in task.program.stages)
-        base = UnitPlan(Trace(()), (Nest("pipeline", root, tuple(members), None),))
-    _, context = rewritten(task.program, replace(base, nests=()), task.machine)
-    spaces = [RULES[n.rule].space(RULES[n.rule].match(context, n.root, n.stages)) for n in base.nests]
+        base = asked("pipeline", root, members)
     for _ in range(count):
-        nests = tuple(replace(n, plan=s.sample(rng)) for n, s in zip(base.nests, spaces, strict=True))
-        yield replace(base, nests=nests)
+        with suppress(ScheduleError):
+            yield drawn_plan(task.program, base, task.machine, rng)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -108,7 +109,7 @@ def test_trees_of_plans_are_those_of_their_schedules(name, threads):
             continue
         known += 1
         wanted = tree_of(s.func, HOST.operations)
-        if any("slide" in getattr(nest.plan, "placements", ()) for nest in plan.nests):
+        if any("slide" in getattr(nest.choice, "placements", ()) for nest in plan.nests):
             # rows of rolling buffers are counted as if they lay one after another
             assert seconds(tree, task.machine) == pytest.approx(seconds(wanted, task.machine), rel=0.03)
         else:

@@ -42,7 +42,7 @@ def test_trees_are_accepted_and_carried_out(source, target):
                 continue
             problem = rule.match(context, nest.root, nest.stages)
             rng = Random(5)
-            for drawn in dict.fromkeys([nest.plan, *(rule.space(problem).sample(rng) for _ in range(2))]):
+            for drawn in dict.fromkeys([nest.choice, *(rule.space(problem).sample(rng) for _ in range(2))]):
                 try:
                     nests = rule.trees(problem, drawn)
                 except ScheduleError:
@@ -76,7 +76,7 @@ def test_trees_of_devices_are_accepted_and_carried_out(source, target):
             rule = RULES[nest.rule]
             problem = rule.match(context, nest.root, nest.stages)
             space, rng = rule.space(problem), Random(5)
-            for drawn in dict.fromkeys([nest.plan, *(space.sample(rng) for _ in range(2))]):
+            for drawn in dict.fromkeys([nest.choice, *(space.sample(rng) for _ in range(2))]):
                 if "inline" in getattr(drawn, "placements", ()):
                     continue
                 nests = rule.trees(problem, drawn)

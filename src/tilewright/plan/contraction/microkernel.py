@@ -11,7 +11,6 @@ from tilewright.analysis import Contraction, contiguous_reduction, row_axis
 from tilewright.cost import reloaded_rows
 from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.register_tiling import RegisterTile
-from tilewright.schedule import Schedule
 from tilewright.target import Target
 
 #: Multiply-adds of one turn of the innermost reduction loop, at most: more lets the register allocator spill.
@@ -31,12 +30,6 @@ def _together(c: Contraction) -> int:
     """Steps of the reduction that are done at once."""
     use = use_of(c)
     return 1 if use is None else use.depth
-
-
-def loops_below(s: Schedule, block: str, loop: str) -> list[str]:
-    """The loops around a block that are inside ``loop``, outermost first."""
-    loops = list(s.loops(block))
-    return loops[loops.index(loop) + 1 :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +142,3 @@ def _steps_apart(c: Contraction, axis: str, rows: int) -> int:
         if common == 0 or step // common < rows:
             found.append(max(1, along // max(1, common)))
     return min(found)
-
-
-def fed_by(s: Schedule, block: str, loops: list[str]) -> dict[str, str]:
-    """Each loop's iterator: the one whose binding mentions it."""
-    found = s.block(block)
-    out: dict[str, str] = {}
-    for it, bind in zip(found.iters, found.bind, strict=True):
-        for loop in loops:
-            if loop in bind.vars:
-                out[loop] = it.name
-    return {loop: out[loop] for loop in loops if loop in out}

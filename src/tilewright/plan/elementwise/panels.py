@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tilewright.cost import BLOCK_SHARE, Machine, buffer_bytes, second_cache
-from tilewright.ir import (
-    GLOBAL,
-    LOCAL,
-    Buffer,
-    Cast,
-    Index,
-    IndexMap,
-    Load,
-    Program,
-    Stage,
-    Store,
-    floordiv,
-    mod,
-    var,
-)
-from tilewright.plan.elementwise.readers import loop_of_readers, shares_evenly, threads_of_reader
-from tilewright.plan.fallback import fell_back
-from tilewright.schedule import Schedule
-from tilewright.support import ScheduleError
+from tilewright.ir import GLOBAL, LOCAL, Cast, IndexMap, Load, Program, Stage, Store, floordiv, mod, var
+from tilewright.plan.elementwise.readers import made_by_readers, shares_evenly, threads_of_reader
+from tilewright.tiling import Leaf, Level, Nest, Place, Step, chain
 
 #: Groups of rows that are read for one panel after the other.
 PANEL_GROUPS: Final = 8
 
 
-def schedule_panels(s: Schedule, stage: Stage, program: Program, machine: Machine) -> Schedule | None:
-    """A stage that makes matrices in panels of columns, by groups of rows; ``None`` for other stages.
+def panels_nest(
+    program: Program, stage: Stage, machine: Machine, others: Sequence[Nest]
+) -> tuple[Nest, ...] | None:
+    """The nest of a stage that makes matrices in panels of columns, by groups of rows; ``None`` of others.
 
     ``[column // n][...][row // g][...][column % n][row % g]``: a few rows are read as they lie, for one panel
     after the other; vectors run along whole groups. Threads that read all panels each make their own, where
-    their second cache level keeps them; those that share panels make the ones that they read.
+    their second cache level keeps them: the nest is then the readers', one of ``others``. Those that share
+    panels make the ones that they read.
     """
     buffer = next((b for b in program.temps if b.name in stage.writes), None)
     layout = None if buffer is None else buffer.layout
-    loops = s.loops(stage.name)
-    if buffer is None or layout is None or stage.is_reduction or len(loops) != len(layout.dims):
+    if buffer is None or layout is None or stage.is_reduction or len(stage.iters) != len(layout.dims):
         return None
     found = _panels_of(layout)
     if found is None or any(not e.is_const for e in (*layout.shape, *buffer.shape)):
@@ -48,28 +35,38 @@ def schedule_panels(s: Schedule, stage: Stage, program: Program, machine: Machin
     columns, depth = (buffer.shape[d].as_int() for d in found[:2])
     if columns % width or depth % group:
         return None
-    along = threads_of_reader(s, stage)
-    follows = along == stage.iters[found[0]].name and shares_evenly(s, buffer.name, found[0])
-    s, private = _by_each_thread(s, stage, buffer, machine) if along is None else (s, False)
-    loops = s.loops(stage.name)[-len(layout.dims) :]
-    column, k, outside, inside = loops[found[0]], loops[found[1]], found[2], found[3]
+    axes = [it.name for it in stage.iters]
+    column, k, outside, inside = axes[found[0]], axes[found[1]], found[2], found[3]
     rows = max(n for n in range(1, PANEL_GROUPS + 1) if depth // group % n == 0)
-    block, panel, vector = f"{k}_block", f"{column}_panel", f"{column}_{k}_own"
-    s = s.split(k, [rows, group], names=[block, f"{k}_group", f"{k}_own"])
-    s = s.split(column, width, names=[panel, f"{column}_own"])
-    around, within = ([loops[d] for d in dims] for dims in (outside, inside))
-    front = [panel, *around, block] if follows else [*around, block, panel]
-    s = s.reorder(*front, f"{k}_group", *within, f"{column}_own", f"{k}_own")
-    s = s.fuse(f"{column}_own", f"{k}_own", names=[vector]).vectorize(vector)
-    for loop in within:
-        s = s.unroll(loop)
-    shared = next((loops[d] for d in outside if buffer.shape[d].as_int() >= machine.threads), block)
+    block, panel = Step(k, rows * group), Step(column, width)
+    around = [Step(axes[d], 1) for d in outside]
+    within = [Step(axes[d], 1, "unroll") for d in inside]
+    lanes = Level(((column, 1), (k, 1)), Leaf(stage.name), "vector")
+    core = chain([Step(k, group), *within], lanes)
+
+    along = threads_of_reader(program, stage, others)
+    follows = along == column and shares_evenly(program, buffer.name, found[0], others)
+    if (
+        along is None
+        and is_copy(stage)
+        and buffer_bytes(buffer) <= BLOCK_SHARE * second_cache(machine.target)
+    ):
+        # lines that another core has just written come slower than they are made again: decision 0421
+        place = Place(stage.name, "make", LOCAL, chain([*around, block, panel], core))
+        nest = made_by_readers(program, buffer.name, machine.threads, place, others)
+        if nest is not None:
+            return (nest,)
+    shared = next(
+        (s for s, d in zip(around, outside, strict=True) if buffer.shape[d].as_int() >= machine.threads),
+        block,
+    )
     shared = panel if follows else shared
-    if private or machine.threads == 1 or (shared == block and depth == rows * group):
-        return s
-    if buffer.scope == LOCAL:
-        s = s.set_scope(buffer.name, GLOBAL)
-    return s.parallel(shared)
+    front = [panel, *around, block] if follows else [*around, block, panel]
+    if machine.threads == 1 or (shared is block and depth == rows * group):
+        return (Nest(stage.name, chain(front, core)),)
+    front[front.index(shared)] = shared.bound("parallel")
+    scopes = ((buffer.name, GLOBAL),) if buffer.scope == LOCAL else ()
+    return (Nest(stage.name, chain(front, core), (), scopes),)
 
 
 def is_copy(stage: Stage) -> bool:
@@ -78,23 +75,6 @@ def is_copy(stage: Stage) -> bool:
         return False
     value = stage.body.writes[0].value
     return isinstance(value.a if isinstance(value, Cast) else value, Load)
-
-
-def _by_each_thread(s: Schedule, stage: Stage, buffer: Buffer, machine: Machine) -> tuple[Schedule, bool]:
-    """The stage computed by each thread for itself, and whether it is.
-
-    Lines that another core has just written come slower than they are made again (decision 0421 has figures):
-    so it is where each thread reads all that the stage copies, and its second cache level keeps that.
-    """
-    share = loop_of_readers(s, buffer.name) if is_copy(stage) else None
-    if share is None or share.extent != Index(machine.threads):
-        return s, False
-    if buffer_bytes(buffer) > BLOCK_SHARE * second_cache(machine.target):
-        return s, False
-    try:
-        return s.compute_at(stage.name, share.var), True
-    except ScheduleError as error:
-        return fell_back(s, f"threads make {buffer.name} together", error), False
 
 
 def _panels_of(layout: IndexMap) -> tuple[int, int, list[int], list[int]] | None:

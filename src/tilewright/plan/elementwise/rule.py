@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
@@ -10,12 +10,11 @@ from typing import ClassVar
 from tilewright import tiling
 from tilewright.ir import Stage
 from tilewright.plan.elementwise.nest import elementwise_nest
-from tilewright.plan.elementwise.panels import schedule_panels
+from tilewright.plan.elementwise.panels import panels_nest
 from tilewright.plan.elementwise.plan import ElementwisePlan, default_elementwise
-from tilewright.plan.elementwise.readers import threads_of_reader
-from tilewright.plan.rule import Asked, Cluster, Context, Rule
+from tilewright.plan.elementwise.readers import is_made_in, threads_of_reader
+from tilewright.plan.rule import Asked, Cluster, Context, Nest, Rule
 from tilewright.plan.space import Space
-from tilewright.schedule import Schedule
 
 #: Iterations for each thread that a search tries.
 SHARES = (1, 2, 4, 8, 16)
@@ -33,6 +32,7 @@ class ElementwiseRule(Rule[StageProblem, ElementwisePlan]):
     """Any stage: outer loops in parallel, vectors along one axis, everything else in order."""
 
     name = "elementwise"
+    follows = True
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"loops": ElementwisePlan})
 
     def propose(self, asked: Asked) -> Iterable[Cluster]:
@@ -75,14 +75,19 @@ class ElementwiseRule(Rule[StageProblem, ElementwisePlan]):
         nest = elementwise_nest(context.program, problem.stage, context.machine, plan)
         return () if nest is None else (nest,)
 
-    def build(self, s: Schedule, problem: StageProblem, plan: ElementwisePlan) -> Schedule:
-        """Carry out the loops, unless the stage is computed where it is used already."""
-        stage, machine = problem.stage, problem.context.machine
-        if len(s.loops(stage.name)) > len(stage.iters):
-            return s
-        program = problem.context.program
-        panels = schedule_panels(s, stage, program, machine)
-        if panels is not None:
-            return panels
-        nest = elementwise_nest(program, stage, machine, plan, threads_of_reader(s, stage))
-        return s if nest is None else tiling.apply(s, [nest])
+    def write(
+        self,
+        cluster: Cluster,
+        problem: StageProblem,
+        plan: ElementwisePlan,
+        others: Sequence[tiling.Nest] = (),
+    ) -> Nest:
+        """The loops of a stage by itself, unless another nest has it; shared as those of its readers."""
+        context, stage = problem.context, problem.stage
+        trees: tuple[tiling.Nest, ...] = ()
+        if not is_made_in(stage.name, others):
+            panels = panels_nest(context.program, stage, context.machine, others)
+            reader = threads_of_reader(context.program, stage, others)
+            nest = elementwise_nest(context.program, stage, context.machine, plan, reader)
+            trees = panels if panels is not None else () if nest is None else (nest,)
+        return Nest(cluster.rule, cluster.root, cluster.stages, trees, (), plan)

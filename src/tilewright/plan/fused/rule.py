@@ -10,12 +10,12 @@ from typing import ClassVar, TypeAlias
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.fused.bands import Band, find_band
 from tilewright.plan.fused.chain import Chain, find_chain
-from tilewright.plan.fused.nests import band_nests, prepare_bands, row_chain_nests
+from tilewright.plan.fused.nests import Prepared, band_nests, prepare_bands, row_chain_nests
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
-from tilewright.schedule import Schedule
+from tilewright.schedule import Schedule, Step
 from tilewright.support import ScheduleError
-from tilewright.tiling import apply
+from tilewright.tiling import Nest
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +71,36 @@ class FusedRule(Rule[FusedProblem, FusedPlan]):
         fits = [n for n in range(1, rows + 1) if rows % n == 0]
         return Space(default, {"rows": tuple(dict.fromkeys((default.rows, *fits)))})
 
-    def build(self, s: Schedule, problem: FusedProblem, plan: FusedPlan) -> Schedule:
-        """One nest. Raises ScheduleError where the program is no such chain."""
-        machine = problem.context.machine
-        target = machine.target
+    def steps(self, problem: FusedProblem, plan: FusedPlan) -> tuple[Step, ...]:
+        """Sums in parts, or operands in order."""
         if isinstance(plan, BandPlan):
-            assert problem.chain is not None  # else the space has no bands
-            band = Band(plan.rows, 0.0, plan.parts)
-            prepared = prepare_bands(s, problem.chain, band, target)
-            return apply(prepared.s, band_nests(prepared, machine))
+            return _bands(problem, plan).s.trace.steps
+        return _gathered(problem).trace.steps
+
+    def trees(self, problem: FusedProblem, plan: FusedPlan) -> tuple[Nest, ...]:
+        """One nest, and that of sums in parts. Raises ScheduleError where the program is no such chain."""
+        machine = problem.context.machine
+        if isinstance(plan, BandPlan):
+            return band_nests(_bands(problem, plan), machine)
         # whole rows in tiles; their operands may lie in any order
-        s = gather_operands(s, target, problem.context.constants)
-        chain = find_chain(s.require_program(), target)
+        program = _gathered(problem).require_program()
+        chain = find_chain(program, machine.target)
         if chain is None or not chain.has_rows:
-            raise ScheduleError(f"{s.require_program().name} is no chain of contractions over rows")
-        return apply(s, row_chain_nests(chain, machine))
+            raise ScheduleError(f"{program.name} is no chain of contractions over rows")
+        return row_chain_nests(chain, machine)
+
+
+def _bands(problem: FusedProblem, plan: BandPlan) -> Prepared:
+    assert problem.chain is not None  # else the space has no bands
+    band = Band(plan.rows, 0.0, plan.parts)
+    return prepare_bands(_start(problem), problem.chain, band, problem.context.machine.target)
+
+
+def _gathered(problem: FusedProblem) -> Schedule:
+    context = problem.context
+    return gather_operands(_start(problem), context.machine.target, context.constants)
+
+
+def _start(problem: FusedProblem) -> Schedule:
+    context = problem.context
+    return Schedule(context.program, operations=context.machine.on.operations)

@@ -14,7 +14,7 @@ from tilewright.plan.gpu.scans import split_scans
 from tilewright.plan.gpu.updates import share_writes
 from tilewright.plan.gpu.windows import Window, window_border, window_of
 from tilewright.plan.inlining import inline_stages, is_padding
-from tilewright.plan.rule import Cluster, Context, Nest
+from tilewright.plan.rule import Cluster, Context
 from tilewright.schedule import Schedule
 
 
@@ -35,7 +35,7 @@ def plan_on_gpu(program: Program, machine: Machine) -> Planned:
 
 
 def groups_on_gpu(
-    program: Program, machine: Machine, inlined: Sequence[str], groups: Sequence[Nest]
+    program: Program, machine: Machine, inlined: Sequence[str], groups: Sequence[Cluster]
 ) -> Planned:
     """The plan with these stages inlined and these kernels of groups; all others have their default plans.
 
@@ -50,12 +50,11 @@ def groups_on_gpu(
     parts |= ends
     changed, products = make_products(changed, machine.gpu)
     # a group's own plan is never refused; if it were, the whole program would be planned in another way
-    decided = [Cluster(nest.rule, nest.root, nest.stages, None, nest.plan) for nest in groups]
     before, after = s.require_program(), changed.require_program()
     known = {stage.name: stage for stage in after.stages}
     if any(known.get(name) != before.stage(name) for name in own):
-        return _plan(s, machine, frozenset(), decided)
-    return _plan(changed, machine, parts, [*products, *decided])
+        return _plan(s, machine, frozenset(), groups)
+    return _plan(changed, machine, parts, [*products, *groups])
 
 
 def _plan(

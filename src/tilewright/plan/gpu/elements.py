@@ -26,13 +26,10 @@ from tilewright.ir import (
     substitute_index,
     var,
 )
-from tilewright.plan.fallback import fell_back
 from tilewright.plan.gpu.lanes import widest
 from tilewright.plan.gpu.updates import are_atomic
 from tilewright.plan.rule import Asked, Cluster, Context, Rule
 from tilewright.plan.space import Space
-from tilewright.schedule import Schedule
-from tilewright.support import ScheduleError
 from tilewright.target import GpuTarget
 from tilewright.tiling import Body, Leaf, Nest, Place, Step, chain, sequence
 
@@ -142,16 +139,13 @@ class GpuElementsRule(Rule[ElementsProblem, ElementsPlan]):
                 alone = [_nest(m, next(_forms(m, plan, target))) for m in reversed(inside)]
                 yield form.note, (_nest(stage, form), *alone)
 
-    def build(self, s: Schedule, problem: ElementsProblem, plan: ElementsPlan) -> Schedule:
-        """Carry it out, and say where one thread has much to do."""
-        s = super().build(s, problem, plan)
+    def remarks(self, problem: ElementsProblem, plan: ElementsPlan) -> Iterator[tuple[str, str]]:
+        """Where one thread has much to do."""
         for stage in (problem.stage, *_members(problem)):
             first, *_ = _forms(stage, plan, problem.context.machine.gpu)
             count = prod(it.extent.as_int() if it.extent.is_const else MANY for it in stage.iters)
             if not first.threads and count >= MANY and any(it.kind == "ord" for it in stage.iters):
-                why = ScheduleError(f"the iterations of {stage.name} follow each other")
-                s = fell_back(s, f"{stage.name} runs in one thread", why)
-        return s
+                yield f"{stage.name} runs in one thread", f"the iterations of {stage.name} follow each other"
 
 
 @dataclass(frozen=True, slots=True)

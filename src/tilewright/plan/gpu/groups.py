@@ -28,7 +28,7 @@ from tilewright.plan.pipeline.group import Group, Placement, find_group, misplac
 from tilewright.plan.pipeline.nest import everywhere
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Combinations, Space
-from tilewright.schedule import Schedule
+from tilewright.schedule import Step as Rewrite
 from tilewright.target import GpuTarget
 from tilewright.tiling import Bind, Body, Leaf, Nest, Place, Step, chain, sequence
 
@@ -193,12 +193,10 @@ class GpuGroupRule(Rule[GpuGroupProblem, GpuGroupPlan]):
         """The kernel, of a program without what is inlined."""
         return (kernel_tree(problem.group, plan),)
 
-    def build(self, s: Schedule, problem: GpuGroupProblem, plan: GpuGroupPlan) -> Schedule:
-        """Inline what is to be part of its readers, then carry out the kernel."""
-        for name, place in plan.places(problem.group).items():
-            if place == "inline":
-                s = s.inline(name)
-        return super().build(s, problem, plan)
+    def steps(self, problem: GpuGroupProblem, plan: GpuGroupPlan) -> tuple[Rewrite, ...]:
+        """What is inlined becomes part of its readers."""
+        places = plan.places(problem.group).items()
+        return tuple(Rewrite("inline_stage", (name,)) for name, place in places if place == "inline")
 
 
 def _placements(stage: Stage) -> tuple[Placement, ...]:

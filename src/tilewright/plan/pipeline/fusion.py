@@ -19,7 +19,7 @@ from tilewright.plan.pipeline.group_plan import GroupPlan
 from tilewright.plan.pipeline.grouping import Fuser, nest_of
 from tilewright.plan.pipeline.nest import second_level
 from tilewright.plan.pipeline.price import FusionModel
-from tilewright.plan.rule import Nest
+from tilewright.plan.rule import Cluster
 from tilewright.plan.unit import UnitPlan
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
@@ -36,7 +36,7 @@ class Fused:
     """Stages that are inlined, in order, and nests of groups of the program after that."""
 
     inlined: tuple[str, ...]
-    nests: tuple[Nest, ...]
+    nests: tuple[Cluster, ...]
 
 
 @dataclass(slots=True)
@@ -62,6 +62,7 @@ class FusionSearch:
         numbers = {n.name: n.index for n in model.graph.nodes}
         total, done = 0.0, set[str]()
         for nest in fused.nests:
+            assert isinstance(nest.plan, GroupPlan)
             members = {numbers[m]: p for m, p in zip(nest.stages, nest.plan.placements, strict=True)}
             total += model.nest(numbers[nest.root], members, nest.plan)
             done |= {nest.root, *nest.stages}
@@ -89,7 +90,8 @@ def fused_of(program: Program, plan: UnitPlan) -> Fused | None:
     names = tuple(str(step.args[0]) for step in steps)
     if any(step.primitive != "inline_stage" for step in steps) or inlined(program, names) is None:
         return None
-    return Fused(names, tuple(nest for nest in plan.nests if isinstance(nest.plan, GroupPlan)))
+    groups = (nest for nest in plan.nests if isinstance(nest.choice, GroupPlan))
+    return Fused(names, tuple(Cluster(n.rule, n.root, n.stages, None, n.choice) for n in groups))
 
 
 def better_fusion(program: Program, machine: Machine, plan: UnitPlan) -> Fused | None:

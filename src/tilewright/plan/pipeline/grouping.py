@@ -29,7 +29,7 @@ from tilewright.plan.pipeline.price import (
     Growth,
     prefixes,
 )
-from tilewright.plan.rule import Nest
+from tilewright.plan.rule import Cluster
 
 #: Elements of a tile along the axis in lanes and along rows, 0: all; along axes outside of these.
 COLUMNS: Final = (0, 128, 256, 512, 1024)
@@ -190,7 +190,7 @@ def candidates(node: Node, model: FusionModel) -> list[tuple[int, ...]]:
     return [t for t in product(*sizes) if any(t)]
 
 
-def nest_of(fuser: Fuser, choice: Choice) -> Nest | None:
+def nest_of(fuser: Fuser, choice: Choice) -> Cluster | None:
     """The nest of a choice as a plan; ``None`` where its rule decides, or no plan can be made of it."""
     graph, machine = fuser.graph, fuser.model.machine
     if not choice.members:
@@ -201,7 +201,11 @@ def nest_of(fuser: Fuser, choice: Choice) -> Nest | None:
     if group is None:
         return None
     plan = plan_of(fuser, group, choice)
-    return None if refusal(group, graph.program, machine, plan) else Nest("pipeline", root.name, names, plan)
+    return (
+        None
+        if refusal(group, graph.program, machine, plan)
+        else Cluster("pipeline", root.name, names, None, plan)
+    )
 
 
 def plan_of(fuser: Fuser, group: Group, choice: Choice) -> GroupPlan:

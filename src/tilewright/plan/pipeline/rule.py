@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from tilewright.cost import LoopTree, Machine
+from tilewright.cost import Machine
 from tilewright.ir import Program, Stage
 from tilewright.plan.pipeline.group import Group, find_group, placements_of
 from tilewright.plan.pipeline.group_plan import GroupPlan
@@ -22,8 +22,7 @@ from tilewright.plan.pipeline.side_by_side import rows_side_by_side
 from tilewright.plan.rows.match_rows import rows_of
 from tilewright.plan.rule import Asked, Cluster, Context, Rule
 from tilewright.plan.space import Combinations, Space
-from tilewright.schedule import Schedule
-from tilewright.support import ScheduleError
+from tilewright.schedule import Step
 from tilewright.tiling import Nest
 
 #: Columns of a tile, and elements along other axes.
@@ -106,24 +105,10 @@ class PipelineRule(Rule[GroupProblem, GroupPlan]):
         context = problem.context
         return group_nests(problem.group, context.program, plan, context.machine)
 
-    def loops(self, context: Context, problem: GroupProblem, plan: GroupPlan) -> LoopTree | None:
-        """The loops of the program without what is inlined."""
-        try:
-            return super().loops(context.without(_inlined(problem, plan)), problem, plan)
-        except ScheduleError:
-            return None
-
-    def build(self, s: Schedule, problem: GroupProblem, plan: GroupPlan) -> Schedule:
-        """Inline what is to be part of its readers, then carry out the nests."""
-        for name in _inlined(problem, plan):
-            s = s.inline(name)
-        return super().build(s, problem, plan)
-
-
-def _inlined(problem: GroupProblem, plan: GroupPlan) -> tuple[str, ...]:
-    """The producers that become part of their readers."""
-    places = zip(problem.group.members, plan.placements, strict=True)
-    return tuple(m.name for m, place in places if place == "inline")
+    def steps(self, problem: GroupProblem, plan: GroupPlan) -> tuple[Step, ...]:
+        """The producers that become part of their readers."""
+        places = zip(problem.group.members, plan.placements, strict=True)
+        return tuple(Step("inline_stage", (m.name,)) for m, place in places if place == "inline")
 
 
 def pipeline_before(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
-from tilewright.plan import UnitPlan
-from tilewright.strategies.joint.loops import loop_space
+from tilewright.plan import UnitPlan, Variants
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
+from tilewright.support import ScheduleError
 
 #: Draws in a row that were known already, after which a space is taken for exhausted.
 MOST_REPEATS = 64
@@ -28,16 +28,15 @@ class RandomStrategy:
 class _RandomSearch:
     def __init__(self, task: Task, rng: Random) -> None:
         self._rng = rng
-        space = loop_space(task)
-        self._default, self._spaces = space.base, space.spaces
+        self._variants = Variants(task.program, task.default().plan, task.machine, task.constants)
         self._seen: set[UnitPlan] = set()
 
     def propose(self, count: int) -> Sequence[Candidate]:
         found: list[Candidate] = []
         repeats = 0
         while len(found) < count and repeats < MOST_REPEATS:
-            plan = self._drawn() if self._seen else self._default
-            if plan in self._seen:
+            plan = self._drawn() if self._seen else self._variants.plan
+            if plan is None or plan in self._seen:
                 repeats += 1
                 continue
             repeats = 0
@@ -52,8 +51,10 @@ class _RandomSearch:
         """Not known."""
         return 0.0
 
-    def _drawn(self) -> UnitPlan:
-        nests = zip(self._default.nests, self._spaces, strict=True)
-        return replace(
-            self._default, nests=tuple(replace(n, plan=space.sample(self._rng)) for n, space in nests)
-        )
+    def _drawn(self) -> UnitPlan | None:
+        """A choice for each nest; ``None`` where one cannot be written down."""
+        nests = enumerate(self._variants.nests)
+        try:
+            return self._variants.chosen({n: v.space.sample(self._rng) for n, v in nests if v is not None})
+        except ScheduleError:
+            return None

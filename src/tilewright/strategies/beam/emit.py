@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tilewright.cost import Machine
-from tilewright.plan import GpuGroupPlan, GroupPlan, Nest, Planned, StageGraph, UnitPlan, plan_groups
+from tilewright.plan import Cluster, GpuGroupPlan, GroupPlan, Planned, StageGraph, UnitPlan, plan_groups
 from tilewright.strategies.beam.state import GpuTiling, Place, State, Tiling, kernels, placements_of, start
 
 
@@ -28,15 +28,15 @@ def from_plan(g: StageGraph, plan: UnitPlan, *, like: bool = False) -> State | N
     places: dict[str, tuple[Place, str]] = {str(s.args[0]): ("inline", "") for s in steps}
     for nest in plan.nests:
         places[nest.root] = "own", nest.root
-        if not isinstance(nest.plan, GroupPlan | GpuGroupPlan):
+        if not isinstance(nest.choice, GroupPlan | GpuGroupPlan):
             if nest.stages and not like:
                 return None
             places.update({name: ("own", name) for name in nest.stages if name in numbers})
             continue
-        for name, place in zip(nest.stages, nest.plan.placements, strict=True):
+        for name, place in zip(nest.stages, nest.choice.placements, strict=True):
             places[name] = ("own", name) if place == "root" else (place, nest.root)
         if nest.root in numbers:
-            state = state.tiled(numbers[nest.root], _tiling(nest.plan))
+            state = state.tiled(numbers[nest.root], _tiling(nest.choice))
     if any(n.plain and n.name not in places for n in g.nodes) or not {*places} <= {*numbers}:
         return None
     for name, (where, home) in places.items():
@@ -55,7 +55,7 @@ def _tiling(p: GroupPlan | GpuGroupPlan) -> Tiling:
     return Tiling(p.tile, p.order, p.vector, p.expand, p.parallel)
 
 
-def groups(g: StageGraph, state: State) -> list[Nest]:
+def groups(g: StageGraph, state: State) -> list[Cluster]:
     """The nests of a state whose loops it knows."""
     out = []
     for root, tiling, members in kernels(g, state):
@@ -65,5 +65,5 @@ def groups(g: StageGraph, state: State) -> list[Nest]:
         names = tuple(g.nodes[n].name for n, _ in stored)
         plan = tiling.plan(placements_of(stored))
         rule = "pipeline" if isinstance(plan, GroupPlan) else "gpu_group"
-        out.append(Nest(rule, g.nodes[root].name, names, plan))
+        out.append(Cluster(rule, g.nodes[root].name, names, None, plan))
     return out

@@ -9,13 +9,13 @@ priced. The other nests keep their default plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from random import Random
 from typing import Any, Final, Literal, TypeAlias
 
-from tilewright.plan import RULES, Rule, Space, UnitPlan, rewritten
+from tilewright.plan import Rule, Space, UnitPlan, Variants
 from tilewright.strategies.construct.benefit import PAPER, REPAIRED, Forms
 from tilewright.strategies.construct.blocks import BlockConstruction, BlockSpace, exact_blocks
 from tilewright.strategies.construct.emit import Construction, construction
@@ -24,6 +24,7 @@ from tilewright.strategies.construct.tree import tree_states
 from tilewright.strategies.construct.walk import WALKS, best_states
 from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
+from tilewright.support import ScheduleError
 from tilewright.target import GpuTarget
 
 #: Plans of a nest of one level, at most, that are all priced.
@@ -93,17 +94,22 @@ def priced_plans(rule: Rule[Any, Any], problem: Any, space: Space[Any]) -> list[
 class _ConstructSearch:
     def __init__(self, task: Task, rng: Random, strategy: ConstructStrategy) -> None:
         self._default = task.default().plan
-        _, context = rewritten(task.program, self._default, task.machine, task.constants)
+        self._variants = Variants(task.program, self._default, task.machine, task.constants)
         self._nests: list[list[Any]] = []
         self._spaces: list[Space[Any] | None] = []
-        for nest in self._default.nests:
-            rule = RULES[nest.rule]
-            problem = rule.match(context, nest.root, nest.stages)
-            space = rule.space(problem)
-            made = construction(problem, space, task.machine)
-            plans = priced_plans(rule, problem, space) if made is None else strategy.plans(made, rng)
-            self._spaces.append(None if made is None and len(plans) < 2 else space)
-            self._nests.append([plan for plan in plans if plan != nest.plan] or [nest.plan])
+        for variant in self._variants.nests:
+            space, plans = None, list[Any]()
+            if variant is not None:
+                made = construction(variant.problem, variant.space, task.machine)
+                if made is not None:
+                    space, plans = variant.space, strategy.plans(made, rng)
+                else:
+                    plans = priced_plans(variant.rule, variant.problem, variant.space)
+                    space = variant.space if len(plans) > 1 else None
+            self._spaces.append(space)
+            # a nest without others keeps its own
+            own = None if variant is None else variant.nest.choice
+            self._nests.append([plan for plan in plans if plan != own] or [own])
         self._seen: set[UnitPlan] = set()
         # on devices rules price their own plans and the default's alike
         self._prices = Prices(task) if isinstance(task.machine.on, GpuTarget) else None
@@ -146,14 +152,24 @@ class _ConstructSearch:
             if space is None:
                 continue
             for name, options in space.options.items():
-                had = getattr(nest.plan, name, None)
+                had = getattr(nest.choice, name, None)
                 place = options.index(had) if had in options else 0
                 near = options[max(0, place - NEAR) : place + NEAR + 1]
-                for option in near if hasattr(nest.plan, name) else ():
-                    plan = replace(nest.plan, **{name: option})
-                    if space.has(plan):
-                        nests = (*unit.nests[:at], replace(nest, plan=plan), *unit.nests[at + 1 :])
-                        yield replace(unit, nests=nests)
+                for option in near if hasattr(nest.choice, name) else ():
+                    choice = replace(nest.choice, **{name: option})
+                    made = self._chosen({at: choice}, unit) if space.has(choice) else None
+                    if made is not None:
+                        yield made
+
+    def _chosen(self, choices: Mapping[int, Any], unit: UnitPlan | None = None) -> UnitPlan | None:
+        """The default, or another plan of the same nests, with other choices; ``None`` for refused ones."""
+        nests = self._default.nests if unit is None else unit.nests
+        now = {n: nest.choice for n, nest in enumerate(nests)} | dict(choices)
+        changed = {n: choice for n, choice in now.items() if choice != self._default.nests[n].choice}
+        try:
+            return self._variants.chosen(changed)
+        except ScheduleError:
+            return None
 
     def _candidates(self) -> Iterator[Candidate]:
         """The default, then the best plans of all nests together, the second ones …
@@ -162,10 +178,8 @@ class _ConstructSearch:
         """
         yield self._candidate(self._default)
         for n in range(max(map(len, self._nests), default=0)):
-            plans = (each[min(n, len(each) - 1)] for each in self._nests)
-            nests = zip(self._default.nests, plans, strict=True)
-            unit = replace(self._default, nests=tuple(replace(nest, plan=plan) for nest, plan in nests))
-            if unit not in self._seen and unit != self._default:
+            unit = self._chosen({at: each[min(n, len(each) - 1)] for at, each in enumerate(self._nests)})
+            if unit is not None and unit not in self._seen and unit != self._default:
                 yield self._candidate(unit)
 
     def _candidate(self, unit: UnitPlan) -> Candidate:

@@ -8,9 +8,10 @@ from math import log2
 from random import Random
 from typing import Any, Final, TypeAlias
 
-from tilewright.plan import RULES, Accuracy, Combinations, Space, UnitPlan, plan_unit, rewritten
+from tilewright.plan import Accuracy, Combinations, UnitPlan, Variants, plan_unit
 from tilewright.schedule import Schedule, Step, Trace
 from tilewright.strategies.search import History, Task
+from tilewright.support import ScheduleError
 
 #: Plans of other tasks that a search begins with, at most.
 ADOPTED: Final = 4
@@ -40,38 +41,51 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopSpace:
-    """The plans of a unit whose tensors ``layouts`` lay out: ``base``, varied by ``parameters``."""
+    """The plans of a unit whose tensors ``layouts`` lay out: the ``base``, varied by ``parameters``.
+
+    ``fields`` are the choices that points vary, nest by nest: the base's, or the default of another form.
+    """
 
     layouts: tuple[Step, ...]
-    base: UnitPlan
-    spaces: tuple[Space[Any], ...]
+    variants: Variants
+    fields: tuple[Any, ...]
     parameters: tuple[Parameter, ...]
     default: LoopPoint
+
+    @property
+    def base(self) -> UnitPlan:
+        """The plan at the default point."""
+        return self.variants.plan
 
     def plan(self, point: LoopPoint) -> UnitPlan | None:
         """The plan at a point; ``None`` where its fields do not go together."""
         if point == self.default:
             return self.base
-        fields: list[dict[str, Any]] = [{} for _ in self.spaces]
-        forms: dict[int, Any] = {}
+        fields: list[dict[str, Any]] = [{} for _ in self.fields]
+        choices: dict[int, Any] = {}
         for parameter, at in zip(self.parameters, point, strict=True):
             value, nest = parameter.options[at], parameter.nest
             if not parameter.field:
                 if value is not None:
-                    forms[nest] = value
+                    choices[nest] = value
             elif parameter.place is None:
                 fields[nest][parameter.field] = value
             else:
-                now = fields[nest].get(parameter.field, getattr(self.spaces[nest].default, parameter.field))
+                now = fields[nest].get(parameter.field, getattr(self.fields[nest], parameter.field))
                 place = parameter.place
                 fields[nest][parameter.field] = (*now[:place], value, *now[place + 1 :])
-        plans = [replace(space.default, **own) for space, own in zip(self.spaces, fields, strict=True)]
-        for n, space in enumerate(self.spaces):
-            if n not in forms and space.refusal(plans[n]):
+        for n, (variant, own) in enumerate(zip(self.variants.nests, fields, strict=True)):
+            if variant is None or n in choices:
+                continue
+            choice = replace(self.fields[n], **own)
+            if choice != variant.nest.choice and variant.space.refusal(choice):
                 return None
-        nests = zip(self.base.nests, plans, strict=True)
-        made = tuple(replace(nest, plan=forms.get(n, plan)) for n, (nest, plan) in enumerate(nests))
-        return replace(self.base, nests=made)
+            choices[n] = choice
+        base = self.variants.plan.nests
+        try:
+            return self.variants.chosen({n: new for n, new in choices.items() if new != base[n].choice})
+        except ScheduleError:
+            return None
 
     def sample(self, rng: Random) -> LoopPoint:
         """A point drawn at random; it may be none of a plan."""
@@ -82,19 +96,19 @@ class LoopSpace:
 
         ``None`` where its nests are made by other rules.
         """
-        if [nest.rule for nest in plan.nests] != [nest.rule for nest in self.base.nests]:
+        if [rule for rule, _ in plan.choices] != [nest.rule for nest in self.base.nests]:
             return None
         point = list(self.default)
         for n, parameter in enumerate(self.parameters):
-            theirs = plan.nests[parameter.nest].plan
+            theirs = plan.choices[parameter.nest][1]
             if not parameter.field:
                 value = theirs if theirs in parameter.options else None
-            elif type(theirs) is not type(self.spaces[parameter.nest].default):
+            elif type(theirs) is not type(self.fields[parameter.nest]):
                 continue
             else:
                 whole = getattr(theirs, parameter.field)
                 short = isinstance(whole, tuple) and parameter.place is not None
-                if short and len(whole) != len(getattr(self.spaces[parameter.nest].default, parameter.field)):
+                if short and len(whole) != len(getattr(self.fields[parameter.nest], parameter.field)):
                     continue
                 value = parameter.of(theirs)
             if value in parameter.options:
@@ -131,20 +145,22 @@ def loop_space(task: Task, layouts: tuple[Step, ...] = (), accuracy: Accuracy | 
     ).plan
     rewrites = Trace((*laid.trace.steps, *planned.rewrites.steps), planned.rewrites.instructions)
     base = replace(planned, rewrites=rewrites)
-    _, context = rewritten(task.program, base, machine, task.constants)
-    spaces: list[Space[Any]] = []
+    variants = Variants(task.program, base, machine, task.constants)
     parameters: list[Parameter] = []
     default: list[int] = []
-    for n, nest in enumerate(base.nests):
-        rule = RULES[nest.rule]
-        space = rule.space(rule.match(context, nest.root, nest.stages))
-        spaces.append(space)
+    varied: list[Any] = []
+    for n, variant in enumerate(variants.nests):
+        if variant is None:
+            varied.append(None)
+            continue
+        nest, space = variant.nest, variant.space
         prefix = f"{n}.{nest.rule}"
         forms = (None, *space.others)
         if len(forms) > 1:
             parameters.append(Parameter(f"{prefix}.form", n, "", forms))
-            default.append(forms.index(nest.plan) if nest.plan in forms else 0)
-        own = nest.plan if type(nest.plan) is type(space.default) else space.default
+            default.append(forms.index(nest.choice) if nest.choice in forms else 0)
+        own = nest.choice if type(nest.choice) is type(space.default) else space.default
+        varied.append(own)
         for name, values in space.options.items():
             made = (
                 [Parameter(f"{prefix}.{name}", n, name, _ordered(values))]
@@ -158,7 +174,7 @@ def loop_space(task: Task, layouts: tuple[Step, ...] = (), accuracy: Accuracy | 
                 if len(parameter.options) > 1:
                     parameters.append(parameter)
                     default.append(parameter.options.index(parameter.of(own)))
-    return LoopSpace(layouts, base, tuple(spaces), tuple(parameters), tuple(default))
+    return LoopSpace(layouts, variants, tuple(varied), tuple(parameters), tuple(default))
 
 
 def adopted(space: LoopSpace, history: History) -> list[LoopPoint]:

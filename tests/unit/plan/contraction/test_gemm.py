@@ -42,7 +42,7 @@ def copied(s, which="A"):
 def tiled(program, threads, target=STATED):
     """Whether a plan of this rule is taken."""
     nests = plan_unit(program, Machine(target, threads)).plan.nests
-    return any(isinstance(nest.plan, GemmPlan) for nest in nests)
+    return any(isinstance(nest.choice, GemmPlan) for nest in nests)
 
 
 SIZES = [(14, 64, 16), (23, 96, 37), (61, 101, 40), (61, 160, 37), (23, 101, 16), (14, 160, 40), (45, 99, 41)]

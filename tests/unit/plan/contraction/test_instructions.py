@@ -211,7 +211,7 @@ def test_pictures_of_bytes_channel_by_channel_are_stored_for_instructions(target
 
 def test_few_products_are_not_worth_packing():
     planned = plan_unit(integers("u8", "i8", 1, 64, 64, "plain"), Machine(TILED, 1))
-    assert all(getattr(nest.plan, "instruction", None) is None for nest in planned.plan.nests)
+    assert all(getattr(nest.choice, "instruction", None) is None for nest in planned.plan.nests)
     assert "C_groups" not in planned.schedule.blocks()
 
 

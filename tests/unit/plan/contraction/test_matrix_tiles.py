@@ -11,7 +11,7 @@ from tilewright import lang
 from tilewright.build import pack
 from tilewright.cost import Machine
 from tilewright.ir import CONST, run_function, verify
-from tilewright.plan import build_unit, plan_unit
+from tilewright.plan import Variants, build_unit, plan_unit
 from tilewright.plan.contraction.matrix_tiles import RESULTS, matrix_tile
 from tilewright.plan.graph.layouts import Block
 from tilewright.schedule import with_layout
@@ -157,10 +157,10 @@ def test_bands_pass_panels_where_that_reads_no_more(kind, sizes, bands):
     program = product(m, n, k, kind)
     plan = plan_unit(program, Machine(AMX, 2), constants=("B",)).plan
     (nest,) = (nest for nest in plan.nests if nest.rule == "contraction")
-    assert nest.plan.columns_inside == bands
-    other = replace(nest, plan=replace(nest.plan, columns_inside=not bands))
-    nests = tuple(other if n is nest else n for n in plan.nests)
-    s = build_unit(program, replace(plan, nests=nests), Machine(AMX, 2), constants=("B",))
+    assert nest.choice.columns_inside == bands
+    variants = Variants(program, plan, Machine(AMX, 2), ("B",))
+    other = replace(nest.choice, columns_inside=not bands)
+    s = build_unit(program, variants.chosen({plan.nests.index(nest): other}), Machine(AMX, 2), ("B",))
     verify(s.func)
     if not STATED.tiles:
         return

@@ -131,4 +131,4 @@ def test_small_groups_fill_register_tiles(size, stride):
     """Neither results one by one, nor sums of less than what a tile of rows holds."""
     program = conv_program(1, 48, 48, (size, size), (3, 3), pad=1, groups=8, stride=stride, epilogue=False)
     nests = Task(program, Machine(STATED, 1)).default().plan.nests
-    assert [nest.rule for nest in nests] == ["contraction"] and nests[0].plan.rows == 6
+    assert [nest.rule for nest in nests] == ["contraction"] and nests[0].choice.rows == 6

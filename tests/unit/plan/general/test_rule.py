@@ -71,6 +71,6 @@ def test_tiles_fit_registers():
     planned = plan_unit(CASES["min-plus"], Machine(STATED, 1))
     (nest,) = planned.plan.nests
     assert isinstance(nest, Nest)
-    assert nest.plan.accumulators < STATED.vector_registers
-    assert RULES["general"].forms["tiles"] is type(nest.plan)
-    assert np.prod([size for _, size in nest.plan.rows]) * nest.plan.vectors == nest.plan.accumulators
+    assert nest.choice.accumulators < STATED.vector_registers
+    assert RULES["general"].forms["tiles"] is type(nest.choice)
+    assert np.prod([size for _, size in nest.choice.rows]) * nest.choice.vectors == nest.choice.accumulators

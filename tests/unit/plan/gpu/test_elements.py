@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.plans import chosen
 
 from devices import LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
@@ -41,11 +42,11 @@ def test_accesses_are_wide_where_there_are_enough(dtype, lanes):
     program = scaled(1024, 4096, dtype=dtype)
     planned = plan_unit(program, Machine(A100, 1))
     (nest,) = planned.plan.nests
-    assert nest.plan.vector == lanes
+    assert nest.choice.vector == lanes
     assert f"const tw_{dtype}x{lanes} v_" in kernel_source(planned.schedule.func, "cuda").text
     # few elements: a thread for each
     (small,) = plan_unit(scaled(16, 64, dtype=dtype), Machine(A100, 1)).plan.nests
-    assert small.plan.vector == 1
+    assert small.choice.vector == 1
 
 
 @pytest.mark.parametrize(("threads", "vector"), [(32, 4), (64, 2), (256, 1)])
@@ -53,7 +54,7 @@ def test_points_of_the_space(threads, vector):
     program = scaled(7, 64)
     plan = plan_unit(program, Machine(POCL, 1)).plan
     (nest,) = plan.nests
-    other = replace(plan, nests=(replace(nest, plan=replace(nest.plan, threads=threads, vector=vector)),))
+    other = chosen(program, plan, Machine(POCL, 1), replace(nest.choice, threads=threads, vector=vector))
     s = build_unit(program, other, Machine(POCL, 1))
     (kernel,) = kernel_source(s.func, "opencl").kernels
     assert kernel.grid.threads[0].as_int() == threads

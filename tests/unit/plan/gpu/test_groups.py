@@ -12,10 +12,11 @@ from tilewright.ir import run_function, run_program, verify
 from tilewright.lower import insert_barriers
 from tilewright.plan import GpuGroupPlan, graph_of, kernel_boxes, no_kernel, shared_bytes, too_large
 from tilewright.plan.catalog import RULES
-from tilewright.plan.rule import Context
+from tilewright.plan.rule import Cluster, Context
 from tilewright.poly import check_legal
 from tilewright.schedule import Schedule
 from tilewright.target import A100, POCL
+from tilewright.tiling import apply
 
 RULE = RULES["gpu_group"]
 
@@ -48,7 +49,8 @@ def test_random_plans_are_never_refused_and_always_right(seed, target):
     wanted = run_program(program, {"X": x})
     for plan in (RULE.default(problem), space.sample(rng)):
         assert RULE.seconds(problem, plan) > 0
-        s = RULE.build(Schedule(program, operations=target.operations), problem, plan)
+        nest = RULE.write(Cluster(RULE.name, problem.group.root.name), problem, plan)
+        s = apply(Schedule(program, operations=target.operations).replay(nest.steps), nest.trees)
         func = insert_barriers(s.func)
         verify(func)
         results = run_function(func, {"X": x}, seed=seed)

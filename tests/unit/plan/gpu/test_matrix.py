@@ -59,7 +59,7 @@ def compare(program, schedule, languages, *, turned=False):
 
 
 def tiles_of(planned):
-    (plan,) = [nest.plan for nest in planned.plan.nests if nest.rule == "gpu_matrix"]
+    (plan,) = [nest.choice for nest in planned.plan.nests if nest.rule == "gpu_matrix"]
     return plan
 
 

@@ -116,7 +116,7 @@ def test_borders_are_copied_without_waiting():
 def test_convolutions_with_few_tiles_share_sums():
     program = conv(512, 7, 512, 3, padding=1)
     planned = plan_unit(program, Machine(H200, 1))
-    (tiles,) = [nest.plan for nest in planned.plan.nests if nest.rule == "gpu_product"]
+    (tiles,) = [nest.choice for nest in planned.plan.nests if nest.rule == "gpu_product"]
     (split,) = [step for step in planned.plan.rewrites.steps if step.primitive == "rfactor"]
     assert split.args[0] == "conv"
     first, *_ = kernel_source(planned.schedule.func, "cuda").kernels
@@ -165,7 +165,7 @@ def test_copies_and_results_are_wide_where_elements_lie_together():
 def test_registers_are_bounded_and_never_spilled(program, target):
     planned = plan_unit(program, Machine(target, 1))
     checked_by_nvrtc(planned.schedule.func, registers=168)
-    (tiles,) = [nest.plan for nest in planned.plan.nests if nest.rule == "gpu_product"]
+    (tiles,) = [nest.choice for nest in planned.plan.nests if nest.rule == "gpu_product"]
     held = occupancy(target, tiles.threads, tiles.registers, tiles.shared_bytes(4))
     assert held.blocks >= 2
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.plans import asked, chosen
 
 from devices import HAVE_NVRTC, LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
@@ -61,12 +62,12 @@ def test_rows_side_by_side():
     plan = plan_unit(program, Machine(POCL, 1)).plan
     (nest,) = plan.nests
     for rows, threads in ((1, 64), (4, 32)):
-        other = replace(plan, nests=(replace(nest, plan=replace(nest.plan, rows=rows, threads=threads)),))
+        other = chosen(program, plan, Machine(POCL, 1), replace(nest.choice, rows=rows, threads=threads))
         s = build_unit(program, other, Machine(POCL, 1))
         (kernel,) = kernel_source(s.func, "opencl").kernels
         assert [n.as_int() for n in kernel.grid.threads][:2] == [threads, rows]
         compare(program, s, ["c"])
-    few = replace(plan, nests=(replace(nest, plan=replace(nest.plan, rows=3)),))
+    few = asked(nest.rule, nest.root, nest.stages, replace(nest.choice, rows=3))
     with pytest.raises(ArtefactError, match="rows is 3"):
         build_unit(program, few, Machine(POCL, 1))
 

@@ -131,7 +131,7 @@ def test_the_space_and_what_it_refuses():
     planned = plan_unit(program, Machine(A100, 1))
     (nest,) = windows_of(planned)
     assert plan_from_json(planned.plan.to_json()) == planned.plan
-    assert nest.plan.down * nest.plan.across >= 1
+    assert nest.choice.down * nest.choice.across >= 1
     for plan, message in (
         (WindowsPlan(8, 8, 128), "576 terms"),
         (WindowsPlan(3, 1, 128), "down"),

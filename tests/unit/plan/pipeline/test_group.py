@@ -6,6 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 from tests.native_kernel import STATED, Native
+from tests.plans import asked
 from tests.random_pipelines import random_program, random_unit
 
 from tilewright import lang
@@ -14,8 +15,6 @@ from tilewright.ir import run_function, run_program, verify
 from tilewright.plan import (
     AtLoop,
     GroupPlan,
-    Nest,
-    UnitPlan,
     boxes,
     build_unit,
     find_group,
@@ -28,7 +27,7 @@ from tilewright.plan import (
 )
 from tilewright.plan.space import Combinations
 from tilewright.poly import check_legal, list_function
-from tilewright.schedule import Schedule, Trace
+from tilewright.schedule import Schedule
 from tilewright.support import ArtefactError
 
 CASES = 24
@@ -44,7 +43,7 @@ def inlined(program, unit):
     s = Schedule(program)
     for nest in unit.nests:
         if nest.rule == "pipeline":
-            for stage, place in zip(nest.stages, nest.plan.placements, strict=True):
+            for stage, place in zip(nest.stages, nest.choice.placements, strict=True):
                 s = s.inline(stage) if place == "inline" else s
     return s.func
 
@@ -89,7 +88,7 @@ def plan_of(g, placements, **fields):
 
 
 def unit_of(g, plan):
-    return UnitPlan(Trace(()), (Nest("pipeline", g.root.name, tuple(m.name for m in g.members), plan),))
+    return asked("pipeline", g.root.name, [m.name for m in g.members], plan)
 
 
 def test_boxes_are_what_is_allocated(monkeypatch):
@@ -278,7 +277,5 @@ def test_what_slides_reads_tiles_row_by_row():
     assert invalid(g, plan) == "high reads low at another rate: tiles hold too little for its new rows"
     for places in (("tile", "row"), ("root", "slide"), ("inline", "slide")):
         assert not invalid(g, replace(plan, placements=places))
-        unit = UnitPlan(
-            Trace(()), (Nest("pipeline", "out", ("low", "high"), replace(plan, placements=places)),)
-        )
+        unit = asked("pipeline", "out", ("low", "high"), replace(plan, placements=places))
         verify(build_unit(program, unit, Machine(STATED, 1)).func)

@@ -120,11 +120,11 @@ def test_a_strip_that_no_cache_holds_is_refused():
     program = chain(2, 300, 6000)
     plan = plan_unit(program, Machine(STATED, 2)).plan
     space = space_of(program, plan, Machine(STATED, 2))
-    space.check(plan.nests[0].plan)
+    space.check(plan.nests[0].choice)
     with pytest.raises(ArtefactError, match=r"tiles of 128x\d+ take .* bytes, the second cache level has"):
-        space.check(replace(plan.nests[0].plan, tile=(128, 0)))
+        space.check(replace(plan.nests[0].choice, tile=(128, 0)))
     with pytest.raises(ArtefactError, match=r"tile is \(7, 0\), and not one of"):
-        space.check(replace(plan.nests[0].plan, tile=(7, 0)))
+        space.check(replace(plan.nests[0].choice, tile=(7, 0)))
 
 
 def test_what_the_root_reads_is_not_in_strips():
@@ -133,7 +133,7 @@ def test_what_the_root_reads_is_not_in_strips():
     space = space_of(program, plan, Machine(STATED, 2))
     placements = tuple("root" if n else "tile" for n in range(len(plan.nests[0].stages)))
     with pytest.raises(ArtefactError, match="f0 is read outside of the loop where it is computed, by f1"):
-        space.check(replace(plan.nests[0].plan, placements=placements))
+        space.check(replace(plan.nests[0].choice, placements=placements))
 
 
 @pytest.mark.parametrize(("width", "pitch"), [(150, 160), (146, 144), (40, 38)])

@@ -64,7 +64,9 @@ def test_rows_and_columns_that_are_left_over(shape, dtype, threads):
     target = detect()
     program = box(*shape, dtype)
     planned = plan_unit(program, Machine(target, threads))
-    assert any(isinstance(nest.plan, GroupPlan) and nest.plan.expand[0] > 1 for nest in planned.plan.nests)
+    assert any(
+        isinstance(nest.choice, GroupPlan) and nest.choice.expand[0] > 1 for nest in planned.plan.nests
+    )
     image = (
         np.random.default_rng(0)
         .integers(0, 900, [n + 2 for n in shape])

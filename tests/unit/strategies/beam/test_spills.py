@@ -9,7 +9,7 @@ from tests.unit.plan.pipeline.test_rule import harris
 
 from tilewright import lang
 from tilewright.cost import Machine
-from tilewright.plan import GroupPlan, Nest, plan_groups
+from tilewright.plan import Cluster, GroupPlan, plan_groups
 from tilewright.strategies import History, Task, best_by_model
 from tilewright.strategies.beam import strategy as module
 from tilewright.strategies.beam.search import Settings
@@ -54,7 +54,8 @@ def test_expanded_rows_spill_where_registers_are_few():
     def spills(rows):
         plan = GroupPlan((16, 0), (), (0, 1), 1, (rows, 1), 0)
         return vector_spills(
-            plan_groups(program, MACHINE, (), [], [Nest("pipeline", "out", (), plan)]).schedule, X86_AVX2
+            plan_groups(program, MACHINE, (), [], [Cluster("pipeline", "out", (), None, plan)]).schedule,
+            X86_AVX2,
         )
 
     assert spills(1) < spills(8)

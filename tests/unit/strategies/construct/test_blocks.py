@@ -108,7 +108,7 @@ def test_twenty_walks_come_near_the_best_of_all_states(program):
         assert best_states(space, Random(2))[0][0][0] <= 1.1 * best[0]
         assert all(cost >= best for cost, _ in tree_states(space))
         # a device's kernels are the constructed ones without being asked for
-        seconds = RULES[nest.rule].seconds(problem, nest.plan)
+        seconds = RULES[nest.rule].seconds(problem, nest.choice)
         assert seconds == pytest.approx(best[0])
 
 
@@ -193,7 +193,7 @@ def test_tiles_of_matrix_units_are_states(size, dtype):
     assert nest.rule == "gpu_matrix"
     space = made.tilings
     (best, state), *_ = exact_blocks(space)
-    assert best[0] == RULES[nest.rule].seconds(problem, nest.plan)
+    assert best[0] == RULES[nest.rule].seconds(problem, nest.choice)
     assert made.plan_of(state).threads >= 32
     found = best_states(space, Random(0))
     assert found[0][0][0] <= 1.1 * best[0]

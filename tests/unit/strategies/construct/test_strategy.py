@@ -74,13 +74,13 @@ def test_what_was_measured_is_gone_on_from():
     for _ in range(12):
         candidates = search.propose(4)
         # few vectors and many rows are the fastest here
-        trials = [Trial(c, "ok", (abs(c.plan.nests[0].plan.vectors - 1) + 1.0,)) for c in candidates]
+        trials = [Trial(c, "ok", (abs(c.plan.nests[0].choice.vectors - 1) + 1.0,)) for c in candidates]
         search.observe(trials)
         seen += [c.plan for c in candidates]
         best = min((best, *trials), key=lambda t: t.best) if best else min(trials, key=lambda t: t.best)
     assert len(set(seen)) == len(seen)
-    assert best.candidate.plan.nests[0].plan.vectors == 1
-    followed = [c for c in seen[8:] if c.nests[0].plan.vectors == 1]
+    assert best.candidate.plan.nests[0].choice.vectors == 1
+    followed = [c for c in seen[8:] if c.nests[0].choice.vectors == 1]
     assert followed
     check_schedule(task.program, Candidate("construct", seen[-1]).schedule(task))
 
