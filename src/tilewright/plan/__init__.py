@@ -16,7 +16,7 @@ from tilewright.plan.contraction.instructions import (
 from tilewright.plan.contraction.nest import TilePlan
 from tilewright.plan.contraction.register_tiling import vector_width
 from tilewright.plan.contraction.rule import ContractionProblem
-from tilewright.plan.edited import edited
+from tilewright.plan.edits import edited
 from tilewright.plan.fused.row_chains import row_chain_cost, row_chain_pays
 from tilewright.plan.general.nest import GeneralPlan, steps_unrolled
 from tilewright.plan.general.rule import GeneralProblem
@@ -73,7 +73,7 @@ from tilewright.plan.space import Combinations, Space
 from tilewright.plan.unit import UnitPlan, build_unit, rewritten, written
 from tilewright.plan.unit_text import MAX_BYTES as PLAN_BYTES
 from tilewright.plan.unit_text import plan_from_json
-from tilewright.plan.variants import Variants
+from tilewright.plan.varied import Variants
 from tilewright.plan.why import Candidate, Reasons, why
 
 __all__ = [

@@ -14,12 +14,12 @@ from tilewright.plan.algorithms.accuracy import EXACT, Accuracy, AccuracyMode
 from tilewright.plan.algorithms.methods import METHODS
 from tilewright.plan.assembly import plan_unit
 from tilewright.plan.catalog import RULES
-from tilewright.plan.edited import edited
+from tilewright.plan.edits import edited
 from tilewright.plan.inlining import inline_stages
 from tilewright.plan.rule import Cluster, Context, Nest, Rule
 from tilewright.plan.space import Combinations, Space, difference
 from tilewright.plan.unit import UnitPlan, matched, rewritten
-from tilewright.plan.variants import Variants
+from tilewright.plan.varied import Variants
 from tilewright.schedule import ALGORITHMS, Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import Target

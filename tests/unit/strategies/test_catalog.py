@@ -61,7 +61,7 @@ def test_what_is_cheaper_is_taken_by_however_little():
     wanted = task()
     base = wanted.default().plan
     (nest,) = base.nests
-    other = chosen(task.program, base, task.machine, replace(nest.choice, share=nest.choice.share * 2))
+    other = chosen(wanted.program, base, wanted.machine, replace(nest.choice, vector=1 - nest.choice.vector))
     assert other != base
     price = Prices(wanted).seconds(base)
     found = [Candidate("default", base), Candidate("other", other, predicted=price * 0.99)]

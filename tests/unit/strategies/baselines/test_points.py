@@ -86,9 +86,9 @@ def test_candidates_are_distinct_legal_and_the_default_is_first(strategy, name):
 @pytest.mark.parametrize("strategy", LEARNING)
 def test_equal_seeds_and_measurements_make_equal_searches(strategy):
     def run(seed):
-        space, found = space_of("convolution"), []
+        space, found = space_of("product"), []
         _, taken = planted(space, 5)
-        search = STRATEGIES[strategy].start(task_of("convolution"), History(), Random(seed))
+        search = STRATEGIES[strategy].start(task_of("product"), History(), Random(seed))
         for _ in range(5):
             proposed = search.propose(4)
             found += proposed
@@ -111,7 +111,7 @@ def test_failures_are_survived_and_a_small_space_ends(strategy):
             Trial(c, "ok", (1.0,)) if c.plan == task.default().plan else Trial(c, "crashed") for c in proposed
         ])  # fmt: skip
         proposed = search.propose(8)
-    assert 8 < count <= space_of("softmax").spaces[0].size
+    assert 8 < count <= space_of("softmax").variants.nests[0].space.size
     assert search.expected_gain() == 0.0
 
 

@@ -249,7 +249,7 @@ def test_fixed_places_inside_of_loops_are_kept_and_right(fixed):
     wanted = Native(Schedule(program).func)({"X": x})["out"]
     for each in found:
         (nest,) = (n for n in each.plan.nests if n.root == "out")
-        words = {name: str(place) for name, place in zip(nest.stages, nest.plan.placements, strict=True)}
+        words = {name: str(place) for name, place in zip(nest.stages, nest.choice.placements, strict=True)}
         numbers = {"out.tile": "tile", "rows.d": "rows.0", "total.d": "total.1", "total.y": "total.0"}
         assert {name: words[name] for name in fixed} == {n: numbers[at] for n, at in fixed.items()}
         func = build_unit(program, each.plan, MACHINE).func
