@@ -21,7 +21,7 @@ from tilewright.build import DeviceFunction
 from tilewright.cost import Machine
 from tilewright.devices import open_device
 from tilewright.ir import Program
-from tilewright.plan import RULES, UnitPlan, build_unit, rewritten
+from tilewright.plan import RULES, UnitPlan, Variants, build_unit, rewritten
 from tilewright.strategies import STRATEGIES, History, Task, best_by_model
 from tilewright.strategies.construct.blocks import BlockConstruction, exact_blocks
 from tilewright.strategies.construct.emit import construction
@@ -80,9 +80,9 @@ def on_pocl(shape: Shape, plan: UnitPlan, target: GpuTarget) -> dict[str, Any]:
     task = Task(program, Machine(target, 1))
     own = task.default().plan
     same = [n.rule for n in own.nests] == [n.rule for n in plan.nests]
-    wanted = replace(own, nests=tuple(map(_moved, own.nests, plan.nests))) if same else own
+    choices = {n: nest.choice for n, nest in enumerate(plan.nests)} if same else {}
     try:
-        s = build_unit(program, wanted, task.machine)
+        s = build_unit(program, Variants(program, own, task.machine).chosen(choices), task.machine)
     except (ArtefactError, ScheduleError):
         s, same = task.default().schedule, False
     arrays = _arrays(program)
@@ -109,10 +109,6 @@ def on_card(shape: Shape, task: Task, plans: dict[str, UnitPlan]) -> dict[str, A
         errors[name] = float(np.abs(got - want).max() / np.abs(want).max())
         runs[name] = made.seconds
     return {"ms": interleaved(runs), "errors": errors}
-
-
-def _moved(nest: Any, other: Any) -> Any:
-    return replace(nest, plan=other.plan)
 
 
 def _arrays(program: Program) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ third problem is held out: nothing may be fitted to those (``held_out``).
 import argparse
 import json
 import random
-from dataclasses import replace
+from contextlib import suppress
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -23,9 +23,9 @@ from tilewright.driver import LocalMeasurer
 from tilewright.driver.graph_plan import graph_units
 from tilewright.frontend import import_onnx
 from tilewright.ir import Program
-from tilewright.plan import EXACT, RULES, rewritten
+from tilewright.plan import EXACT, Variants
 from tilewright.strategies import Candidate, Task
-from tilewright.support import UserError
+from tilewright.support import ScheduleError, UserError
 from tilewright.target import detect
 
 #: Every so many problems one is held out.
@@ -89,12 +89,12 @@ def program_of(model: object, threads: int) -> Program:
 def drawn(task: Task, count: int, rng: random.Random) -> list[Candidate]:
     """The default plan and others of its space, none twice."""
     plan = task.default().plan
-    _, context = rewritten(task.program, plan, task.machine)
-    spaces = [RULES[n.rule].space(RULES[n.rule].match(context, n.root, n.stages)) for n in plan.nests]
+    variants = Variants(task.program, plan, task.machine)
     found = {plan: None}
     for _ in range(20 * count):
-        nests = tuple(replace(n, plan=s.sample(rng)) for n, s in zip(plan.nests, spaces, strict=True))
-        found[replace(plan, nests=nests)] = None
+        choices = {n: v.space.sample(rng) for n, v in enumerate(variants.nests) if v is not None}
+        with suppress(ScheduleError):
+            found[variants.chosen(choices)] = None
         if len(found) > count:
             break
     return [Candidate("drawn", each) for each in found]

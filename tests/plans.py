@@ -1,5 +1,7 @@
 """Plans that tests ask rules for, and others that are drawn around one."""
 
+from dataclasses import replace
+
 from tilewright.plan import Cluster, UnitPlan, Variants
 from tilewright.schedule import Trace
 
@@ -12,6 +14,13 @@ def asked(rule, root, stages=(), choice=None, rewrites=Trace(())):  # noqa: B008
 def chosen(program, plan, machine, choice, at=0):
     """A plan with another choice for one nest."""
     return Variants(program, plan, machine).chosen({at: choice})
+
+
+def asked_of(plan, choice, rule=None):
+    """A plan as choices alone, with this one for the nests of a rule, by default for all: it is checked."""
+    nests = [(n, choice if rule in (None, n.rule) else n.choice) for n in plan.nests]
+    made = tuple(Cluster(n.rule, n.root, n.stages, None, each) for n, each in nests)
+    return replace(plan, nests=(), asked=made)
 
 
 def drawn(program, plan, machine, rng):

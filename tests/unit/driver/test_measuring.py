@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from tests.native_kernel import HOST
+from tests.plans import asked_of as choices_alone
 from tests.unit.plan.test_unit import PROGRAMS
 
 from tilewright import lang
@@ -75,7 +76,7 @@ def test_after_an_interruption_answers_belong_to_what_is_asked(monkeypatch):
 
 def test_refused_candidates_say_why(measurer):
     plan = default().plan
-    bad = replace(plan, nests=tuple(replace(n, plan=replace(n.plan, rows=999)) for n in plan.nests))
+    bad = choices_alone(plan, replace(plan.nests[0].choice, rows=999))
     (trial,) = measurer.measure(TASK, [Candidate("x", bad)])
     assert trial.status == "refused"
     assert "rows is 999" in trial.reason
@@ -123,7 +124,7 @@ def test_a_wrong_result_is_seen():
 
 def test_without_the_untuned_plan_nothing_can_be_checked():
     plan = default().plan
-    bad = replace(plan, nests=tuple(replace(n, plan=replace(n.plan, rows=999)) for n in plan.nests))
+    bad = choices_alone(plan, replace(plan.nests[0].choice, rows=999))
     request = {
         "program": print_program(TASK.program),
         "reference": bad.to_json(),

@@ -8,7 +8,7 @@ from tests.unit.strategies.test_default import check_schedule, t
 
 from tilewright import lang
 from tilewright.cost import Machine
-from tilewright.plan import RULES, build_unit, plan_from_json, plan_unit, rewritten
+from tilewright.plan import Variants, build_unit, plan_from_json, plan_unit
 from tilewright.poly import check_legal
 from tilewright.schedule import Schedule
 
@@ -67,7 +67,7 @@ def test_stripes_are_right(shape, threads):
         "out": ("turned", "rows_down", "rows_up"),
     }
     assert planned.schedule.notes == ()
-    assert found["out"].plan.width % LANES == 0
+    assert found["out"].choice.width % LANES == 0
     check_schedule(program, planned.schedule, interpret=shape == (83, 130) and threads == 3)
     assert plan_from_json(planned.plan.to_json()) == planned.plan
 
@@ -76,12 +76,10 @@ def test_stripes_are_legal_and_every_width_is_right():
     program = blur(40, 140)
     machine = Machine(replace(STATED, memory=tuple(replace(lv, size=36864) for lv in STATED.memory)), 2)
     plan = plan_unit(program, machine).plan
-    _, context = rewritten(program, plan, machine)
-    drawn = 0
-    for n, nest in enumerate(plan.nests):
-        for each in RULES["scans"].space(RULES["scans"].match(context, nest.root, nest.stages)):
-            nests = (*plan.nests[:n], replace(nest, plan=each), *plan.nests[n + 1 :])
-            s = build_unit(program, replace(plan, nests=nests), machine)
+    variants, drawn = Variants(program, plan, machine), 0
+    for n, varied in enumerate(variants.nests):
+        for each in varied.space:
+            s = build_unit(program, variants.chosen({n: each}), machine)
             assert check_legal(Schedule(program).func, s.func, {}) == []
             check_schedule(program, s)
             drawn += 1
@@ -99,9 +97,9 @@ def test_two_threads_share_stripes_of_all_planes():
     s = planned.schedule
     outer = s.loops("columns_up")[0]
     assert s.loop(outer).kind.name == "parallel"
-    assert s.loop(outer).extent.as_int() == 2 * -(-160 // found["columns_up"].plan.width)
+    assert s.loop(outer).extent.as_int() == 2 * -(-160 // found["columns_up"].choice.width)
     # inside of a stripe nothing is gathered: lanes run across it, or along rows that are turned
-    assert s.loop(s.loops("rows_down")[-1]).extent.as_int() == found["out"].plan.width
+    assert s.loop(s.loops("rows_down")[-1]).extent.as_int() == found["out"].choice.width
     assert s.loop(s.loops("turned")[-1]).kind.name == s.loop(s.loops("out")[-1]).kind.name == "unroll"
 
 

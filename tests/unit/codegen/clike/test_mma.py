@@ -1,9 +1,8 @@
 """Products by matrix units: right on the interpreter, compiled by NVRTC, refused where no warp does them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from tests.plans import asked_of
 
 from devices import LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
@@ -216,8 +215,7 @@ def test_fragments_of_a_tile_come_first(kind, turned):
     program = lang.program([a, b], [c], name="product")
     plan = plan_unit(program, Machine(A100, 1)).plan
     tiles = WarpTiles(32, 16, depth, 32, 16, 2)
-    nests = tuple(replace(nest, plan=tiles) for nest in plan.nests)
-    s = build_unit(program, replace(plan, nests=nests), Machine(A100, 1))
+    s = build_unit(program, asked_of(plan, tiles), Machine(A100, 1))
     text = checked_by_nvrtc(s.func, registers=128)
     body = text.partition("__global__")[2]
     bytes_of_second = dtype_of(second).bytes

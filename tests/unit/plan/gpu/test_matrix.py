@@ -5,6 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from tests.plans import asked_of, chosen
 
 from devices import LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
@@ -130,8 +131,7 @@ def test_every_point_of_the_space_is_right():
     rng = Random(3)
     for _ in range(4):
         tiles = space.sample(rng)
-        nests = tuple(replace(n, plan=tiles) if n == nest else n for n in plan.nests)
-        other = replace(plan, nests=nests)
+        other = chosen(program, plan, Machine(A100, 1), tiles, plan.nests.index(nest))
         assert plan_from_json(other.to_json()) == other
         assert rule.seconds(problem, tiles) > 0
         compare(program, build_unit(program, other, Machine(A100, 1)), ["c"])
@@ -149,9 +149,8 @@ def test_every_point_of_the_space_is_right():
 def test_tiles_that_do_not_fit_are_refused(tiles, reason):
     program = product(64, 64, 64)
     plan = plan_unit(program, Machine(A100, 1)).plan
-    nests = tuple(replace(n, plan=tiles) if n.rule == "gpu_matrix" else n for n in plan.nests)
     with pytest.raises(ArtefactError, match=reason):
-        build_unit(program, replace(plan, nests=nests), Machine(A100, 1))
+        build_unit(program, asked_of(plan, tiles, "gpu_matrix"), Machine(A100, 1))
 
 
 def test_who_has_no_unit_multiplies_by_threads():

@@ -1,10 +1,10 @@
 """Products on GPUs: tiles at ragged and prime sizes, split sums, copies, registers."""
 
-from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
+from tests.plans import asked_of, chosen
 
 from devices import HAVE_NVRTC, LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
@@ -58,8 +58,7 @@ def compare(program, schedule, languages):
 def with_tiles(program, target, tiles):
     """The default plan with other tiles for its product."""
     plan = plan_unit(program, Machine(target, 1)).plan
-    nests = tuple(replace(n, plan=tiles) if n.rule == "gpu_product" else n for n in plan.nests)
-    return replace(plan, nests=nests)
+    return asked_of(plan, tiles, "gpu_product")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +180,7 @@ def test_every_point_of_the_space_is_right():
     rng = Random(seed)
     for _ in range(4):
         tiles = space.sample(rng)
-        other = replace(plan, nests=(replace(nest, plan=tiles),))
+        other = chosen(program, plan, Machine(SIMULATED, 1), tiles)
         assert plan_from_json(other.to_json()) == other
         problem = RULES[nest.rule].match(context, nest.root, nest.stages)
         assert RULES[nest.rule].seconds(problem, tiles) > 0

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.plans import asked_of
 
 from devices import LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
@@ -69,10 +70,7 @@ def windows_of(planned):
 
 def with_plan(program, plan, target=POCL):
     made = plan_unit(program, Machine(target, 1)).plan
-    nests = tuple(
-        type(n)(n.rule, n.root, n.stages, plan if n.rule == "gpu_windows" else n.plan) for n in made.nests
-    )
-    return build_unit(program, type(made)(made.rewrites, nests), Machine(target, 1))
+    return build_unit(program, asked_of(made, plan, "gpu_windows"), Machine(target, 1))
 
 
 def compare(program, s):

@@ -127,7 +127,7 @@ def test_shift_by_shift_by_default():
     out = lang.compute((512, 640), lambda y, x: total[y, x] * 0.5, name="out")
     plan = plan_unit(lang.program([image], [out]), MACHINE).plan
     assert any(
-        nest.plan.placements[0] == AtLoop("rows", 0)
+        nest.choice.placements[0] == AtLoop("rows", 0)
         for nest in plan.nests
         if nest.stages[:2] == ("gaps", "rows")
     ), plan

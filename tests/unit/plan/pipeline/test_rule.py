@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from tests.native_kernel import STATED
+from tests.plans import chosen
 from tests.unit.strategies.test_default import check_schedule, t
 
 from tilewright import lang
@@ -105,11 +106,11 @@ def test_channels_are_unrolled_inside_of_tiles(copies):
     """A few channels share what they read: the default unrolls them around the lanes, other plans may not."""
     program, machine = unsharp(1029, 1040), Machine(STATED, 2)
     unit = plan_unit(program, machine).plan
-    (chosen,) = unit.nests
-    assert chosen.plan.tile == (0, chosen.plan.tile[1], 0) and chosen.plan.tile[1] > 1
-    assert chosen.plan.expand == (3, 1, 1)
-    plan = replace(chosen.plan, expand=(copies, 1, 1))
-    s = build_unit(program, replace(unit, nests=(replace(chosen, plan=plan),)), machine)
+    (taken,) = unit.nests
+    assert taken.choice.tile == (0, taken.choice.tile[1], 0) and taken.choice.tile[1] > 1
+    assert taken.choice.expand == (3, 1, 1)
+    plan = replace(taken.choice, expand=(copies, 1, 1))
+    s = build_unit(program, chosen(program, unit, machine, plan), machine)
     kinds = [(loop, s.loop(loop).kind.name) for loop in s.loops("out")]
     channel = next((kind, n) for n, (loop, kind) in enumerate(kinds) if loop.startswith("c"))
     assert channel == (("unroll", 3) if copies == 3 else ("serial", 2))
