@@ -18,7 +18,8 @@ from refusals import Recorder
 # A failing example prints how to run it again, every run its seed. No profile depends on the machine's speed.
 _COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=50, **_COMMON)
-settings.register_profile("ci", max_examples=200, database=None, **_COMMON)
+settings.register_profile("ci", max_examples=50, database=None, **_COMMON)
+settings.register_profile("deep", max_examples=200, database=None, **_COMMON)
 settings.register_profile("debug", max_examples=20, verbosity=Verbosity.verbose, **_COMMON)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
 settings.load_profile(PROFILE)
