@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Verbosity, settings
 
+import few
 import fuzzer_counts
 from machines import MACHINES, pretend
 from refusals import Recorder
@@ -40,6 +41,7 @@ def pytest_configure(config):
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(random.SystemRandom().getrandbits(32))
     config.pluginmanager.register(fuzzer_counts, "fuzzer counts")
+    config.pluginmanager.register(few, "few")
     if config.getoption("--refusals"):
         recorder = Recorder()
         recorder.watch()

@@ -233,6 +233,7 @@ VALUES = {
 }
 
 
+@pytest.mark.few(22)
 @pytest.mark.parametrize("steps", [1, STEPS])
 @pytest.mark.parametrize("at", range(len(NAMES)))
 @pytest.mark.parametrize("op", GATES)
