@@ -74,6 +74,7 @@ print("guarded")
 """
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", sorted(zoo.SMALL))
 def test_models_stay_within_guarded_memory(name):
     """In a process of its own, which a byte too far ends: arguments, weights, every piece of the arena."""

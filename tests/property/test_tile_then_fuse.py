@@ -133,6 +133,7 @@ def random_nest(rng):
     return read_python(NEST + "".join(body([], 0)))
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("seed", range(30))
 def test_nests(seed):
     """Kinds are true, groups keep the order of all values, and what runs computes the same."""

@@ -17,6 +17,7 @@ def every(stride, count, offset, dtype):
     return s.vectorize(s.loops("Y")[-1])
 
 
+@pytest.mark.few(40)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bf16"])
 @pytest.mark.parametrize("stride", range(2, MOST_APART + 2))
 @pytest.mark.parametrize("count", [2, 3, 7, 16, 17, 31, 40])

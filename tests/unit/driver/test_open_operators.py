@@ -226,6 +226,7 @@ def model_of(name):
     return onnx_models.model(nodes, [onnx_models.tensor("x", dims)], outputs, weights)
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("name", CASES)
 def test_one_plan_is_right_at_every_size(name):
     least = LEAST.get(name, 1)

@@ -124,6 +124,7 @@ def near(got, want, bound=0.03):
     assert error < bound
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_convolutions(case, threads):

@@ -118,6 +118,7 @@ CONVOLUTIONS = {
 }
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("layout", [lambda p: p, blocked], ids=["plain", "blocked"])
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_convolutions(case, layout):

@@ -114,6 +114,7 @@ def test_products(m, n, k, threads, constant, epilogue, always):
     check(program, s, interpret=m * n * k <= 100_000 and threads < 3)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     "sizes",
     [

@@ -40,6 +40,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_depthwise(case, threads):

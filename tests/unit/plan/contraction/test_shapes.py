@@ -65,6 +65,7 @@ def test_convolutions_of_any_shape():
     run()
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize(("rows", "vectors"), TILES)
 def test_every_register_tile(rows, vectors, monkeypatch):
     """On sizes that no tile divides: the rest of the rows, of the vectors, and both."""

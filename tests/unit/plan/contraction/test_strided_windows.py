@@ -36,6 +36,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(18)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("op", [ops.max_pool, ops.average_pool], ids=["max", "mean"])
@@ -104,6 +105,7 @@ def test_roots_of_sums_of_squares(size):
     )
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("columns", [2, 3, 5, 7, 8])
 @pytest.mark.parametrize("depth", [1, 3, 16, 31])

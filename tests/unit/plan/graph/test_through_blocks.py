@@ -47,6 +47,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_results(case, threads):

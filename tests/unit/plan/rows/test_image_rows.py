@@ -44,6 +44,7 @@ def made(case, epilogue=True):
     return constant(p, "W", "B") if epilogue else p
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_results(case, threads):

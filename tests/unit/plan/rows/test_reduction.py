@@ -49,6 +49,7 @@ def used(s):
     return any(name.endswith("_lanes") for name in s.blocks())
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("k", [32, 45, 131])
 @pytest.mark.parametrize("n", [1, 2, 7])
 @pytest.mark.parametrize("m", [1, 2, 19])
@@ -108,6 +109,7 @@ def test_few_results_share_the_reduction(threads):
     assert any(name.endswith("_part") for name in s.blocks())
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("k", [128, 333, 1000])
 @pytest.mark.parametrize(("m", "n"), [(1, 2), (1, 4), (4, 4), (9, 4), (7, 3), (30, 2)])
@@ -282,6 +284,7 @@ def test_rows_from_memory_in_chunks_where_the_target_wants_them():
     assert extent(s, along(s, block, k)[-1]) == 160 // 8
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("op", [lang.sum, lang.max])
 @pytest.mark.parametrize("n", [1, 2, 3])

@@ -25,6 +25,7 @@ SIZES = {"N": 19, "M": 21, "NI": 18, "NJ": 19, "NK": 23, "NL": 17, "NM": 13, "R"
          "H": 21, "T": 2, "NX": 13, "NY": 19}  # fmt: skip
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("name", KERNELS)
 def test_scheduled_nests_compute_what_python_does(name):
     func = scop(KERNELS[name]).func
