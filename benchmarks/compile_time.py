@@ -44,7 +44,7 @@ from tilewright.cost import Machine
 from tilewright.frontend import zoo
 from tilewright.ir import CONST, Buffer, IndexMap, Program, index, var
 from tilewright.lower import lower
-from tilewright.plan import EXACT
+from tilewright.plan import EXACT, plan_unit
 from tilewright.schedule import PRIMITIVES, Schedule, replay
 from tilewright.strategies import Candidate, Prices, Task, best_by_model, default_schedule, find_strategy
 from tilewright.target import Target, detect, find_target
@@ -414,7 +414,7 @@ def counted(program: Program) -> dict[str, int]:
 
     applied = Schedule._with
     with patch.object(Schedule, "_with", step):
-        planned = task.default()
+        planned = plan_unit(task.program, task.machine, task.constants)
     with (
         patch.object(Prices, "seconds", counting("priced", Prices.seconds)),
         patch.object(Candidate, "schedule", counting("scheduled", Candidate.schedule)),

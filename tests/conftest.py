@@ -15,6 +15,7 @@ import few
 import fuzzer_counts
 from machines import MACHINES, pretend
 from refusals import Recorder
+from remembered import Forgetting
 
 # A failing example prints how to run it again, every run its seed. No profile depends on the machine's speed.
 _COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
@@ -73,6 +74,14 @@ def pytest_addoption(parser):
         action="store_true",
         help="write the texts that golden tests expect, instead of comparing",
     )
+
+
+@pytest.fixture
+def monkeypatch():
+    """What it changes is seen, whatever was compiled before."""
+    patch = Forgetting()
+    yield patch
+    patch.undo()
 
 
 @pytest.fixture
