@@ -132,6 +132,7 @@ def functions(name, target):
         yield lower(s.func, native=target.functions)
 
 
+@pytest.mark.few(11)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_plan_of_a_space_is_refused(name, target):

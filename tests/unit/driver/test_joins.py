@@ -158,6 +158,7 @@ def test_kernels_that_share_weights_stay_apart():
     assert verify_model(compiled, shared, compiled.sample_feeds(1), "onnx").ok
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_joined_is_scheduled_as_a_chain(seed, joined_anyway):
     rng = random.Random(seed)

@@ -22,6 +22,7 @@ def relative(a, b):
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", zoo.SMALL)
 def test_the_architectures(name):
     model = zoo.SMALL[name]()

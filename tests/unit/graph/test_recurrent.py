@@ -140,6 +140,7 @@ def test_what_is_wrong_with_a_layer_is_said_of_the_layer():
         _graph(node, arrays | {"R": arrays["R"][:, :-1]}, outputs, {"X"})
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("op", "more", "precision"),
     [

@@ -90,6 +90,7 @@ def test_a_plan_from_its_text_gives_the_same_function(name):
     assert structural_hash(built.func) == structural_hash(planned.schedule.func)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_plan_that_is_drawn_is_carried_out_and_right(name):
     program, rng = PROGRAMS[name], random.Random(name)

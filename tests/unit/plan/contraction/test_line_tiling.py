@@ -67,6 +67,7 @@ def test_cycles_of_a_step_by_what_lasts_longer():
     assert shared_cycles(SHARED, 4, 1) == pytest.approx(5 / 1.75)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     ("given", "options"),

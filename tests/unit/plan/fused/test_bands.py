@@ -183,6 +183,7 @@ PARTS = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("case", PARTS)
 def test_channels_in_parts(case, monkeypatch):
     args, options, parts = PARTS[case]

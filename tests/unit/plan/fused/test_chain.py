@@ -94,6 +94,7 @@ def test_attention_at_odd_lengths(rows, keys, features):
     check(attention(2, rows, keys, features), 2, interpret=rows * keys < 1000)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("heads", "threads"), [(1, 2), (3, 2), (3, 3), (2, 1)])
 def test_heads_and_threads(heads, threads):
     check(attention(heads, 24, 40, 16, batch=1), threads)
@@ -144,6 +145,7 @@ def test_rows_that_threads_cannot_share_are_no_chain(caplog):
     assert "1 x 31 rows cannot be shared by 2 threads" in caplog.text
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("heads", "rows", "threads"), [(3, 53, 2), (5, 197, 2), (4, 61, 3)])
 @pytest.mark.parametrize("transposed", [True, False])
 def test_heads_that_threads_cannot_share_evenly(heads, rows, threads, transposed, caplog, monkeypatch):

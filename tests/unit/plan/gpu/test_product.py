@@ -62,6 +62,7 @@ def with_tiles(program, target, tiles):
     return replace(plan, nests=nests)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("size", "tiles", "languages"),
     [
@@ -156,6 +157,7 @@ def test_copies_and_results_are_wide_where_elements_lie_together():
     assert "tw_copy_4" in odd and "tw_copy_16" not in odd and "tw_f32x" not in odd
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("target", [A100, H200], ids=lambda x: x.name)
 @pytest.mark.parametrize(
     "program",

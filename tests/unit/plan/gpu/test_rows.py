@@ -126,6 +126,7 @@ def test_a_product_with_one_row_reads_the_other_factor_along_memory():
     assert f"{thread} *" not in index and thread in index
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "program",
     [softmax(2, 12, 67), norm(3, 131), summed((9, 5000), (1,)), softmax(20, 1024), summed((20000,), (0,))],

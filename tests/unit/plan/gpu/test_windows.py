@@ -87,6 +87,7 @@ def compare(program, s):
             assert_close(got[name], value, terms=64, magnitude=np.abs(value).max())
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_windows_are_one_kernel(program):
     planned = plan_unit(program, Machine(POCL, 1))

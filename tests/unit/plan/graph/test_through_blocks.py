@@ -157,6 +157,7 @@ def parts(s):
     return text.count("alloc Y_local: "), "Y_blocks[" in text
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("args", "options", "threads"),
     [

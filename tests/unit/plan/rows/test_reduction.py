@@ -65,6 +65,7 @@ def test_more_results_in_a_vector_than_lanes_in_a_register():
     assert used(check(lang.program([x, w], [y]), interpret=False))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_threads_and_epilogue(threads, transposed):
@@ -72,6 +73,7 @@ def test_threads_and_epilogue(threads, transposed):
     assert used(s)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(
     ("m", "n", "k", "chunked"),
@@ -148,6 +150,7 @@ REDUCTIONS = {
 }
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("fold", [lang.sum, lang.max, lang.min, lang.prod])
 @pytest.mark.parametrize("case", REDUCTIONS)
 def test_reductions_of_one_operand(case, fold):
@@ -316,6 +319,7 @@ def test_windows_that_slide_are_left():
     assert not used(check(lang.program([x], [y]), interpret=False))
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("fold", [lang.sum, lang.max])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("blocks", [1, 2])

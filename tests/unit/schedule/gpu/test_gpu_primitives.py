@@ -37,6 +37,7 @@ def barriers(func):
     return list(locate(func.body, Barrier))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("vector", [1, 2])
 @pytest.mark.parametrize("threads", [(2, 2), (4,), (1, 3)])
 def test_threads_share_copies(threads, vector):
