@@ -67,7 +67,7 @@ def check(threads):
 
 shared = []
 model = zoo.SMALL[sys.argv[1]]()
-for threads in (1, 2, 3):
+for threads in (1, 3):
     check(threads)
 assert max(shared) > 0, "no value lies where another was"
 print("guarded")
