@@ -37,6 +37,7 @@ def contractions(group):
     return sum(operator in ("Conv", "Gemm", "MatMul") for operator in group.operators.split("+"))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("batch", "threads"), [(1, 2), (1, 3), (2, 3)])
 def test_joined_kernels_give_what_the_reference_gives(batch, threads, joined_anyway, monkeypatch):
     model = mobilenet_v2(batch=batch, image=53, width=0.5, depth=0.5, classes=10)

@@ -79,7 +79,7 @@ def test_open_programs_get_vectors_and_are_right_at_every_size(program, threads)
         assert_close(got, want, magnitude=np.abs(want).max(), terms=value + 8)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("batch", "rows"), [(R, 37), (1, N), (3, N), (R, N), (R, 64)])
 @pytest.mark.parametrize("target", [AMX, X86_AVX512], ids=["tiles", "lanes"])
 def test_products_of_bytes_keep_instructions_and_threads(batch, rows, target):

@@ -201,6 +201,7 @@ def test_tiles_that_do_not_fit_are_refused():
             build_unit(program, with_tiles(program, A100, tiles), Machine(A100, 1))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("dtype", "target", "rule"),
     [("i32", A100, "gpu_product"), ("i8", A100, "gpu_matrix"), ("i32", POCL, "gpu_product")],
