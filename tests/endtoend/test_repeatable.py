@@ -12,6 +12,7 @@ CALLERS = 4
 TURNS = 8
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "bert_base"])
 def test_runs_are_the_same_bit_for_bit(name, tmp_path, parallel_however_small):
     model = zoo.SMALL[name]()

@@ -37,6 +37,7 @@ def run(seed):
     return True
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_was_found(seed):
     run(seed)

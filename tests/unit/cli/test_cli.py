@@ -376,6 +376,7 @@ def test_interrupted_while_packages_are_imported():
     assert "interrupted" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["targets"], ["compile", "--help"], ["explain", "M", "--json"]]
 )

@@ -166,6 +166,7 @@ def with_other_loops(func, rng):
     return replace(func, body=map_stmt(func.body, other))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("target", ["avx512", "amx", "neon"])
 def test_what_is_refused_is_what_emission_refuses(target):
     rng, seen = Random(7), {}

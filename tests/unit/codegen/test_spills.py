@@ -110,6 +110,7 @@ def compiled_of(program, target):
     return assembly(text, target)
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("target", AVX512, ids=lambda t: t.llvm_cpu)
 @pytest.mark.parametrize("name", [*PROGRAMS, *BYTES])
 def test_micro_kernels_keep_their_registers(name, target):

@@ -89,6 +89,7 @@ def _outputs(compiled, folder):
     ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("name", "threads"), [("resnet18", 1), ("bert_base", 2), ("tinybert4", 3)])
 def test_the_example_computes_what_python_does(cc, name, threads, tmp_path):
     compiled = tilewright.compile(zoo.SMALL[name](), threads=threads)

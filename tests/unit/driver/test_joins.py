@@ -80,6 +80,7 @@ def test_one_thread_and_batches_in_parts_keep_their_kernels():
     assert max(contractions(unit) for unit in batch if unit.parts > 1) == 1
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "resnet3d18"])
 def test_convolutions_for_winograd_stay_apart(name):
     # with two multiply-adds a cycle the last stage of ResNet-50, which has no better method, may be joined

@@ -250,6 +250,7 @@ def test_one_plan_is_right_at_every_size(name):
     assert model.compilations == 0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["strided convolution", "linear, to a size", "recurrence", "three largest"])
 def test_what_a_size_is_taken_for_decides_nothing(name, monkeypatch):
     """Plans are priced at usual sizes: with others the programs of all kernels are the same."""

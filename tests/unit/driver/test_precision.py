@@ -74,6 +74,7 @@ def test_saved_models_keep_the_precision(tmp_path):
     np.testing.assert_array_equal(loaded.run(None, feeds)[0], compiled.run(None, feeds)[0])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_do_not_change_results_between_runs(threads):
     compiled = tilewright.compile(zoo.SMALL["tinybert4"](), precision="bf16", threads=threads)

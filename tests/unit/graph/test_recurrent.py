@@ -81,6 +81,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few(22)
 @pytest.mark.parametrize(("op", "present", "attributes"), CASES, ids=str)
 def test_steps_compute_what_the_whole_layer_does(op, present, attributes):
     node, arrays, outputs = _layer(op, present, **attributes)

@@ -425,6 +425,7 @@ def test_what_is_emitted_takes_the_place_of_the_file(name, compiler, tmp_path):
         assert not differences(arrays, want)
 
 
+@pytest.mark.few(2)
 @pytest.mark.skipif(GCC is None, reason="gcc compiles the same text")
 @pytest.mark.parametrize("seed", range(6))
 def test_random_nests(seed, tmp_path):

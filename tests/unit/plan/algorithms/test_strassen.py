@@ -96,6 +96,7 @@ def test_default_schedules_with_epilogues(epilogue, batch, threads):
     check(program, s)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("m", "pairs", "k", "rows", "vectors", "threads"),
     [(4, 2, 6, 2, 1, 2), (6, 1, 10, 3, 2, 1), (2, 3, 2, 1, 1, 1), (10, 2, 34, 5, 2, 2)],

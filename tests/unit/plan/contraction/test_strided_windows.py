@@ -66,6 +66,7 @@ LONE = {
 }
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("case", LONE)
 def test_groups_of_one_result_in_short_rows(case, threads):

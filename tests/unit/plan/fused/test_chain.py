@@ -94,11 +94,13 @@ def test_attention_at_odd_lengths(rows, keys, features):
     check(attention(2, rows, keys, features), 2, interpret=rows * keys < 1000)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("heads", "threads"), [(1, 2), (3, 2), (3, 3), (2, 1)])
 def test_heads_and_threads(heads, threads):
     check(attention(heads, 24, 40, 16, batch=1), threads, interpret=threads == 3)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("mask", "causal", "transposed"), [(False, True, True), (True, False, False), (True, True, True)]
 )

@@ -99,6 +99,7 @@ def test_windows_are_one_kernel(program):
     checked_by_nvrtc(planned.schedule.func, registers=64)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "plan", [WindowsPlan(2, 4, 64), WindowsPlan(4, 1, 128), WindowsPlan(1, 7, 64)], ids=str
 )

@@ -87,6 +87,7 @@ def in_blocks(program):
     )
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("channels", "width"), [(32, 40), (48, 7), (64, 35)])
 def test_vectors_run_along_blocks_of_channels(channels, width, threads):

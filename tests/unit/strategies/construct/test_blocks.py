@@ -187,6 +187,7 @@ def test_rules_of_one_level_offer_all_their_plans_by_price(kind):
         compare(program, candidate.schedule(task), ["c"])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("size", "dtype"), [((512, 384, 256), "f16"), ((67, 45, 40), "f16"), ((96, 80, 128), "i8")], ids=str
 )

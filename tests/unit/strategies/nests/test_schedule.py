@@ -44,6 +44,7 @@ def test_scheduled_nests_compute_what_python_does(name):
         np.testing.assert_allclose(got, want[b.name], rtol=1e-10, atol=1e-12, err_msg=b.name)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["jacobi_2d", "deriche", "gemver", "trmm", "symm"])
 def test_what_runs_at_once_does_not_race(name, monkeypatch):
     monkeypatch.setattr("tilewright.strategies.nests.ordered.STATEMENT_CYCLES", 1e9)
