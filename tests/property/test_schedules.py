@@ -29,7 +29,7 @@ HITS = 50
 #: Of what is proposed: each subject's part varies by 0.05 with the draws of a seed, the least is 0.59.
 ACCEPTED = 0.5
 CASES = 2000
-EXAMPLES = {"deep": 110, "ci": 10, "dev": 8}
+EXAMPLES = {"deep": 110, "ci": 8, "dev": 8}
 #: Subjects that need a lucky program get more.
 MORE = {
     "tile-shift": 3,
