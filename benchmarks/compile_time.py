@@ -10,10 +10,10 @@ plain Python takes here and now, by which a budget is multiplied before a figure
 ``primitive`` is the median over the primitives, on the function of a convolution with bias and ReLU; a line
 for each follows. Times are in milliseconds.
 
-The last lines count work instead, which is equal on every machine (``tests/budgets/test_counts.py`` holds
-it): primitives applied and refused while a program gets its default plan, LLVM instructions of its kernel,
-plans that a search without measurements priced and scheduled. ``--keep FILE`` writes all rows there with the
-version of the package, in place of those of the same version.
+The last lines count work instead, which is equal on every machine: primitives applied and refused while a
+program gets its default plan, LLVM instructions of its kernel, plans that a search without measurements
+priced and scheduled. ``tests/budgets`` holds it, and calls of Python functions in place of times. ``--keep
+FILE`` writes all rows there with the version of the package, in place of those of the same version.
 
 `--models` compiles whole models instead, each in a process of its own with an empty cache: seconds, and the
 most memory at any time, sampled, of that process and of the workers that compile kernels for it.
@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Final
 from unittest.mock import patch
 
@@ -44,10 +44,10 @@ from tilewright.cost import Machine
 from tilewright.frontend import zoo
 from tilewright.ir import CONST, Buffer, IndexMap, Program, index, var
 from tilewright.lower import lower
-from tilewright.plan import EXACT
+from tilewright.plan import EXACT, plan_unit
 from tilewright.schedule import PRIMITIVES, Schedule, replay
 from tilewright.strategies import Candidate, Prices, Task, best_by_model, default_schedule, find_strategy
-from tilewright.target import detect, find_target
+from tilewright.target import Target, detect, find_target
 
 BUDGETS: Final[Mapping[str, float]] = MappingProxyType(
     {
@@ -316,37 +316,49 @@ def slowness() -> float:
     return max(1.0, least(work, 3) / REFERENCE_MS)
 
 
-def primitives(repeats: int) -> dict[str, float]:
-    """Milliseconds of every primitive."""
+def primitive_works() -> dict[str, Callable[[], object]]:
+    """Every primitive, to be applied."""
     return {
-        name: least(lambda s=s, name=name, a=a, k=k: s.apply(name, *a, **k), repeats)
+        name: lambda s=s, name=name, a=a, k=k: s.apply(name, *a, **k)
         for name, (s, a, k) in primitive_cases().items()
     }
 
 
-def replay_ms(repeats: int) -> float:
-    """Milliseconds to replay the default schedule of the convolution."""
-    program = blocked_convolution()
-    trace = default_schedule(program, Machine(detect(), 2), ("W", "b"), accuracy=EXACT).trace
-    return least(lambda: replay(program, trace), repeats)
-
-
-def lower_and_emit_ms(repeats: int) -> float:
-    """Milliseconds from the scheduled convolution to LLVM's text."""
-    target = detect()
-    func = default_schedule(blocked_convolution(), Machine(target, 2), ("W", "b"), accuracy=EXACT).func
-
-    def work() -> None:
-        emit_kernel(lower(func), triple=target.llvm_triple, vector_bits=target.preferred_vector_bits)
-
-    return least(work, repeats)
-
-
-def chain_ms(repeats: int) -> float:
-    """Milliseconds of a thousand primitives on a hundred stages."""
-    program = chain()
+def works(target: Target, stages: int = 100) -> dict[str, Callable[[], object]]:
+    """What has a budget besides primitives, by its name there."""
+    program, long = blocked_convolution(), chain(stages)
+    made = default_schedule(program, Machine(target, 2), ("W", "b"), accuracy=EXACT)
     assert len(schedule_chain(chain(2)).trace) == 20
-    return least(lambda: schedule_chain(program), repeats)
+
+    def lower_and_emit() -> None:
+        emit_kernel(lower(made.func), triple=target.llvm_triple, vector_bits=target.preferred_vector_bits)
+
+    return {
+        "replay of a convolution": lambda: replay(program, made.trace),
+        "lower and emit a convolution": lower_and_emit,
+        f"{stages} stages, {10 * stages} primitives": lambda: schedule_chain(long),
+    }
+
+
+def calls(work: Callable[[], object]) -> int:
+    """Calls of Python functions by work that was done before: what caches keep, they have.
+
+    Comprehensions are no calls: from Python 3.12 on they are not (PEP 709).
+    """
+    found = 0
+
+    def seen(frame: FrameType, event: str, _: object) -> None:
+        nonlocal found
+        found += event == "call" and frame.f_code.co_name not in COMPREHENSIONS
+
+    work()
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return found
 
 
 def import_ms(repeats: int) -> float:
@@ -372,6 +384,7 @@ def softmax() -> Program:
 COUNTED: Final[Mapping[str, Callable[[], Program]]] = MappingProxyType(
     {"convolution": blocked_convolution, "product": product, "softmax": softmax, "chain": lambda: chain(8)}
 )
+COMPREHENSIONS: Final = ("<listcomp>", "<setcomp>", "<dictcomp>")
 _INSTRUCTION: Final = re.compile(r"^  (%|store|call|br|ret)", re.MULTILINE)
 
 
@@ -401,7 +414,7 @@ def counted(program: Program) -> dict[str, int]:
 
     applied = Schedule._with
     with patch.object(Schedule, "_with", step):
-        planned = task.default()
+        planned = plan_unit(task.program, task.machine, task.constants)
     with (
         patch.object(Prices, "seconds", counting("priced", Prices.seconds)),
         patch.object(Candidate, "schedule", counting("scheduled", Candidate.schedule)),
@@ -477,13 +490,11 @@ def main() -> None:
             row = cold(name)
             print(json.dumps(row) if args.json else "  ".join(f"{k} {v}" for k, v in row.items()), flush=True)
         return
-    each = primitives(5 * args.repeats)
+    each = {name: least(work, 5 * args.repeats) for name, work in primitive_works().items()}
     assert set(each) == set(PRIMITIVES), set(PRIMITIVES) ^ set(each)
     found = {
         "primitive": statistics.median(each.values()),
-        "replay of a convolution": replay_ms(args.repeats),
-        "lower and emit a convolution": lower_and_emit_ms(args.repeats),
-        "100 stages, 1000 primitives": chain_ms(2),
+        **{name: least(work, args.repeats) for name, work in works(detect()).items()},
         "import tilewright": import_ms(3),
     }
     slower = round(slowness(), 2)

@@ -11,14 +11,17 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Verbosity, settings
 
+import few
 import fuzzer_counts
 from machines import MACHINES, pretend
 from refusals import Recorder
+from remembered import Forgetting
 
 # A failing example prints how to run it again, every run its seed. No profile depends on the machine's speed.
 _COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=50, **_COMMON)
-settings.register_profile("ci", max_examples=200, database=None, **_COMMON)
+settings.register_profile("ci", max_examples=50, database=None, **_COMMON)
+settings.register_profile("deep", max_examples=200, database=None, **_COMMON)
 settings.register_profile("debug", max_examples=20, verbosity=Verbosity.verbose, **_COMMON)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
 settings.load_profile(PROFILE)
@@ -39,6 +42,7 @@ def pytest_configure(config):
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(random.SystemRandom().getrandbits(32))
     config.pluginmanager.register(fuzzer_counts, "fuzzer counts")
+    config.pluginmanager.register(few, "few")
     if config.getoption("--refusals"):
         recorder = Recorder()
         recorder.watch()
@@ -70,6 +74,14 @@ def pytest_addoption(parser):
         action="store_true",
         help="write the texts that golden tests expect, instead of comparing",
     )
+
+
+@pytest.fixture
+def monkeypatch():
+    """What it changes is seen, whatever was compiled before."""
+    patch = Forgetting()
+    yield patch
+    patch.undo()
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def test_enough_cases_are_listed() -> None:
     assert len(LISTED) >= SHARE * len(cases())
 
 
-@pytest.mark.slow
+@pytest.mark.few(300)
 @pytest.mark.parametrize("name", sorted(LISTED))
 def test_listed_cases_pass(name: str) -> None:
     assert run(cases()[name], engines.compiled) == LISTED[name]

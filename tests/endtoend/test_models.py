@@ -7,6 +7,7 @@ from tilewright.driver import verify_model
 from tilewright.frontend import zoo
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", sorted(zoo.SMALL))
 def test_small_models_agree_with_the_reference_evaluator(name, threads, parallel_however_small):

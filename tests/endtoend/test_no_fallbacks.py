@@ -14,6 +14,7 @@ from tilewright.strategies import default_schedule
 from tilewright.target import AARCH64_NEON, X86_AVX2, X86_AVX512
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("target", [X86_AVX512, X86_AVX2, AARCH64_NEON], ids=lambda target: target.name)
 @pytest.mark.parametrize("name", sorted(zoo.SMALL))
 def test_no_rule_gives_way(name, target, caplog):

@@ -22,6 +22,7 @@ def test_evaluated(name):
     assert app.check(*run.evaluated(app, app.small)) == ""
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in run.NAMES]
 )

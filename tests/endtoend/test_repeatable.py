@@ -12,6 +12,7 @@ CALLERS = 4
 TURNS = 8
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "bert_base"])
 def test_runs_are_the_same_bit_for_bit(name, tmp_path, parallel_however_small):
     model = zoo.SMALL[name]()
@@ -39,6 +40,7 @@ def test_runs_are_the_same_bit_for_bit(name, tmp_path, parallel_however_small):
         assert wrong == []
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", sorted(zoo.SMALL))
 def test_models_give_the_same_in_place_and_apart(name, parallel_however_small):
     """`intermediates` gives every value memory of its own; a run shares it where the plan says so."""

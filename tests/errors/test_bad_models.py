@@ -4,7 +4,6 @@ import json
 import resource
 import subprocess
 import sys
-import time
 
 import numpy as np
 import onnx
@@ -112,10 +111,8 @@ BAD = {
 def test_bad_models_are_one_clear_error(kind):
     make, message = BAD[kind]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    begin = time.perf_counter()
     with pytest.raises(UserError, match=message) as caught:
         tilewright.compile(make())
-    assert time.perf_counter() - begin < 20
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < 500_000  # KiB
     assert all(character.isprintable() or character == "\n" for character in str(caught.value))
 

@@ -35,6 +35,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_run_on_it(name):
     program, instructions = PROGRAMS[name]

@@ -46,6 +46,7 @@ def outcome(seed, approach):
     return "right"
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize("approach", APPROACHES)
 @pytest.mark.parametrize("seed", range(20))
 def test_right_or_refused(seed, approach):

@@ -1,12 +1,11 @@
 """Random models are computed as another engine computes them: different seeds, every one a model of its own.
 
-``pytest tests/fuzz`` takes seconds, ``pytest tests/fuzz --all`` ten minutes a file. The first seed is that of
+``pytest tests/fuzz`` takes seconds, ``pytest tests/fuzz -m slow`` minutes. The first seed is that of
 ``--hypothesis-seed``, which every run states; a failure names its own. `python -m fuzz.test_random_graphs
 FIRST COUNT`, from `tests`, runs as many as one wants, and prints the seeds that fail.
 """
 
 import sys
-import time
 
 import numpy as np
 import onnxruntime
@@ -18,7 +17,6 @@ from fuzz.node_sizes import by_reference
 from fuzz.random_graphs import random_model
 from tilewright.support import InternalError, TilewrightError
 
-SECONDS, SECONDS_OF_ALL = 15, 600
 #: Relative and absolute, without and with numbers of 16 bits.
 TOLERANCES = ((1e-4, 1e-5), (1e-2, 1e-3))
 #: What ends the process in onnxruntime 1.32 where operands are empty.
@@ -82,16 +80,11 @@ def run(seed):
     return True
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_random_models(request):
+@pytest.mark.parametrize("count", [30, pytest.param(3000, marks=pytest.mark.slow)])
+def test_random_models(request, count):
     first = int(request.config.option.hypothesis_seed) % (1 << 30)
-    end = time.monotonic() + (SECONDS_OF_ALL if request.config.getoption("--all") else SECONDS)
-    seed, ran = first, 0
-    while time.monotonic() < end:
-        ran += run(seed)
-        seed += 1
-    assert ran > (seed - first) // 4
+    assert sum(map(run, range(first, first + count))) > count // 4
 
 
 if __name__ == "__main__":

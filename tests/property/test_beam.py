@@ -1,6 +1,6 @@
 """The beam search on random pipelines: its states are never refused, and its features are those of the loops.
 
-``pytest tests/property -k beam``; ``HYPOTHESIS_PROFILE=ci`` draws more.
+``pytest tests/property -k beam``; ``HYPOTHESIS_PROFILE=deep`` draws more.
 """
 
 from math import prod
@@ -24,7 +24,7 @@ from tilewright.strategies.beam.state import GpuTiling, State, Tiling
 from tilewright.target import A100, X86_AVX512
 
 MACHINES = {"cpu": Machine(X86_AVX512, 2), "gpu": Machine(A100, 1)}
-EXAMPLES = {"ci": 120}
+EXAMPLES = {"deep": 120}
 
 
 def examples():

@@ -11,7 +11,7 @@ from property.test_native import DTYPES, scheduled
 from tilewright.ir import run_program
 from tilewright.support import assert_close
 
-EXAMPLES = 60 if settings.get_current_profile_name() == "ci" else 10
+EXAMPLES = 60 if settings.get_current_profile_name() == "deep" else 10
 
 
 @settings(max_examples=EXAMPLES)

@@ -135,7 +135,7 @@ def runs_the_same(case, func):
 
 def test_damaged_loops_that_pass_are_right():
     counts = Counter()
-    thorough = settings.get_current_profile_name() == "ci"
+    thorough = settings.get_current_profile_name() == "deep"
 
     @settings(max_examples=300 if thorough else 60)
     @given(data=st.data())

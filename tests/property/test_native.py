@@ -28,7 +28,7 @@ WITHOUT = {
     "winograd",
 }
 STEPS = tuple(sorted(set(PROPOSERS) - WITHOUT))
-EXAMPLES = 240 if settings.get_current_profile_name() == "ci" else 40
+EXAMPLES = 240 if settings.get_current_profile_name() == "deep" else 40
 
 
 def step(data, schedule):

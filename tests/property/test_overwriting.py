@@ -20,7 +20,7 @@ from tilewright.schedule import PRIMITIVES, Schedule, may_overwrite, rename_buff
 from tilewright.support import ScheduleError
 from tilewright.target import INTERPRETED
 
-EXAMPLES = {"ci": 300, "dev": 30}
+EXAMPLES = {"deep": 300, "dev": 30}
 HITS = 100
 #: Steps whose results differ by rounding, or that want arguments in other layouts.
 LOOPS = sorted(n for n in PROPOSERS if PRIMITIVES[n].phase == "loop")
@@ -112,7 +112,7 @@ def test_random_results_in_place(record_property):
 
     run()
     record_property("counts", dict(counts))
-    if profile == "ci":
+    if profile == "deep":
         assert counts["read"] >= HITS, counts
         assert counts["pairs"] - counts["allowed"] >= HITS, counts
 

@@ -5,6 +5,7 @@ import pytest
 from property.pipelines import FOUND, judge, schedules
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("seed", [*range(40), *FOUND])
 def test_schedules_of_random_pipelines_are_right(seed):
     assert judge(seed)["beam"] == 1

@@ -18,7 +18,7 @@ from tilewright.schedule import Schedule, replay
 from tilewright.support import ScheduleError
 
 MOVES = ("compute_at", "reverse_compute_at", "cache", "inline", "hoist_alloc", "slide", "roll")
-EXAMPLES = {"ci": 800, "dev": 15}
+EXAMPLES = {"deep": 800, "dev": 15}
 HITS = 30
 #: Of moves that take a group along, which few programs have: 18 in one run, 30 and more in others.
 GROUPS = 8
@@ -197,7 +197,7 @@ def test_random_moves():
 
     run()
     print(dict(sorted(counts.items())))
-    if profile == "ci":
+    if profile == "deep":
         assert all(counts[name] >= HITS for name in MOVES), counts
         assert counts["groups follow"] >= GROUPS, counts
 
@@ -268,6 +268,6 @@ def test_sliding_chains():
             np.testing.assert_array_equal(got[name], want, err_msg=name)
 
     run()
-    if profile == "ci":
+    if profile == "deep":
         for name in ("slide", "roll", "several slide"):
             assert counts[name] >= HITS, f"{name}: {counts}"

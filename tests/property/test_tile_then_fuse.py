@@ -38,6 +38,7 @@ def grouped(func, rng):
     return dependences.model, compose(dependences, begin(dependences), sizes)
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize("seed", range(30))
 def test_pipelines(seed):
     """Stencils that share producers, rates of 1/2 and 2, sums, borders, several results, looked-up places."""
@@ -133,6 +134,7 @@ def random_nest(rng):
     return read_python(NEST + "".join(body([], 0)))
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("seed", range(30))
 def test_nests(seed):
     """Kinds are true, groups keep the order of all values, and what runs computes the same."""

@@ -239,6 +239,7 @@ STRANGE = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", STRANGE)
 def test_what_is_strange_is_right(kind):
     function, x = STRANGE[kind]

@@ -70,6 +70,7 @@ def test_elements_move():
     check(lambda x: [torch.view_as_real(x.mT), torch.polar(x.abs(), x.angle())], x)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("norm", ["forward", "ortho", "backward"])
 def test_transforms(norm):
     x, z = drawn(3, 6, dtype=torch.float32), drawn(3, 5)

@@ -87,6 +87,7 @@ def test_histograms():
     check(lambda x: torch.histogramdd(x, [2, 3])[0], drawn(9, 2))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "max", "min"])
 def test_segments(reduce):
     x, lengths = drawn(6, 2), torch.tensor([2, 0, 3, 1])

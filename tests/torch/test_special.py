@@ -47,6 +47,7 @@ def numbers():
     )
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=str)
 def test_functions(function):
     x = numbers()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.build.sizes import read_sizes
 from tilewright.codegen import (
     CompilePool,
     KernelText,
@@ -23,7 +24,6 @@ from tilewright.codegen import (
     lower_for_c,
     optimised_ir,
 )
-from tilewright.build.sizes import read_sizes
 from tilewright.ir import Buffer, LoopFunction, Program, evaluate_index, strides_of, to_function
 from tilewright.lower import lower
 from tilewright.runtime import (
@@ -51,6 +51,8 @@ Array = npt.NDArray[np.generic]
 
 PLANS_KEPT: Final = 8
 """For so many combinations of sizes a kernel keeps its plan and the memory of its runs."""
+TEXTS_KEPT: Final = 64
+"""Texts of functions emitted last: of a small model all, so that compiling it once more emits none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +70,7 @@ class Kernel(HoldsCode):
     ``kernel(A, B)`` or ``kernel(A=..., B=...)`` returns the list of its outputs; those of in-out arguments
     are new arrays, what was given stays (:meth:`run` changes arrays in place). Symbolic sizes are
     taken from the arrays' shapes, from dimensions such as ``H`` or ``2*H + 4``. Raises InputError for
-    arrays of the wrong shape or dtype. Text of any form is made again on demand, not kept.
+    arrays of the wrong shape or dtype. Text of any form is made again on demand; a few texts are kept.
     """
 
     def __init__(
@@ -331,6 +333,7 @@ def build(
     return Kernel(func, machine, threads, text.symbol, text.memory, load_object(content), apart=apart)
 
 
+@lru_cache(maxsize=TEXTS_KEPT)
 def emit(func: LoopFunction, target: Target, *, apart: bool = False) -> KernelText:
     """A scheduled function lowered, as LLVM IR for a target."""
     return emit_kernel(

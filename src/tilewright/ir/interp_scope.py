@@ -55,6 +55,7 @@ class Place:
     once: bool = False
     layout: tuple[IntFn, ...] = ()
     dim_slots: tuple[int, ...] = ()
+    beside: tuple[int, ...] | None = ()  # of variables besides its dimensions; None where data decide, too
     shadowed: bool = False
     private: bool = False
     allocated: bool = False
@@ -120,7 +121,19 @@ def flat_fn(place: Place) -> Callable[[Env, tuple[int, ...]], int]:
             total += i * t
         return total
 
-    return run
+    beside = place.beside
+    if not mapped or beside is None:
+        return run
+    known: dict[tuple[int, ...], int] = {}
+
+    def remembered(e: Env, indices: tuple[int, ...]) -> int:
+        key = (*indices, *[e[s] for s in beside]) if beside else indices
+        at = known.get(key)
+        if at is None:
+            at = known[key] = run(e, indices)
+        return at
+
+    return remembered
 
 
 def _outside(

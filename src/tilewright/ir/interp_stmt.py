@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from tilewright.ir.bounds import int_upper
 from tilewright.ir.buffer import PRIVATE, SHARED, Buffer
+from tilewright.ir.expr import walk_index
 from tilewright.ir.index import Index
 from tilewright.ir.interp_block import (
     Action,
@@ -152,6 +153,9 @@ class Compiler(Leaves):
             out.dim_slots = tuple(scope.slots.new() for _ in buffer.layout.dims)
             inner.vars.update(zip(buffer.layout.dims, out.dim_slots, strict=True))
             out.layout = tuple(index_fn(x, inner) for x in buffer.layout.exprs)
+            others = {v for x in buffer.layout.exprs for v in x.vars}.difference(buffer.layout.dims)
+            data = any(True for x in buffer.layout.exprs for _ in walk_index(x))
+            out.beside = None if data else tuple(scope.vars[v] for v in sorted(others))
         return out
 
     def _declare(self, s: Alloc, scope: Scope) -> tuple[Scope, Place, bool]:

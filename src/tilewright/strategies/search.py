@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.cost import Machine
 from tilewright.ir import Program, structural_hash
@@ -20,6 +20,9 @@ from tilewright.schedule import Schedule, Trace
 #: What became of a candidate: it ran, a step or code generation refused it, its process ended or did not,
 #: it took too much memory, its results were wrong, or it was given up as too slow.
 Status: TypeAlias = Literal["ok", "refused", "uncompilable", "crashed", "hung", "memory", "wrong", "slow"]
+
+#: Default plans that are remembered: those of a model's kernels (ResNet-152 has 155 layers with weights).
+REMEMBERED: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,9 @@ class Task:
         return f"{key}/free {free}" if free else key
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=REMEMBERED)
 def _default(task: Task) -> Planned:
-    """The default of a task: who runs a search, who measures for it and searches themselves ask for it."""
+    """The default of a task: searches and who runs them ask for it, and who compiles a model once more."""
     return plan_unit(task.program, task.machine, task.constants, accuracy=task.accuracy)
 
 

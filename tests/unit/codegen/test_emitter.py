@@ -255,6 +255,7 @@ y[0] = acc[0]
     )
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("extent", [1, 2, 3, 5, 15, 16, 17, 31, 40, 300])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "u8", "i64", "bool"])
 def test_vector_loops_have_masked_tails(extent, dtype):
@@ -556,6 +557,7 @@ for i2 in range(4):
 # -- reductions ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(18)
 @pytest.mark.parametrize("extent", [3, 16, 17, 64, 100, 331])
 @pytest.mark.parametrize("op", ["+", "max", "min"])
 @pytest.mark.parametrize("dtype", ["f32", "i32", "u8"])

@@ -34,6 +34,7 @@ def test_conditions_on_which_all_lanes_agree_are_scalars(first, second):
     assert "masked" not in run.text.text
 
 
+@pytest.mark.few(26)
 @pytest.mark.parametrize("width", [3, 8, 16])
 @pytest.mark.parametrize("bound", range(-3, 36, 3))
 @pytest.mark.parametrize("sign", [1, -1])

@@ -26,6 +26,7 @@ PLACES = {
 }
 
 
+@pytest.mark.few(40)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bool"])
 @pytest.mark.parametrize("count", [2, 3, 8, 16, 31, 40])
 @pytest.mark.parametrize("case", PLACES)

@@ -17,6 +17,7 @@ def every(stride, count, offset, dtype):
     return s.vectorize(s.loops("Y")[-1])
 
 
+@pytest.mark.few(40)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bf16"])
 @pytest.mark.parametrize("stride", range(2, MOST_APART + 2))
 @pytest.mark.parametrize("count", [2, 3, 7, 16, 17, 31, 40])
@@ -65,6 +66,7 @@ def test_lanes_off_at_both_ends(stride, count):
     np.testing.assert_array_equal(run({"X": x})["Y"], wanted)
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bf16"])
 @pytest.mark.parametrize("columns", [2, 3, 4])
 @pytest.mark.parametrize("rows", [7, 16, 37])
@@ -93,6 +95,7 @@ def test_vectors_shared_by_columns_end_where_the_buffer_does():
     np.testing.assert_array_equal(run({"X": given})["Y"], wanted)
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bf16", "bool"])
 @pytest.mark.parametrize("count", [2, 3, 7, 16, 17, 31, 40])
 def test_lanes_one_before_another(count, dtype):

@@ -22,6 +22,7 @@ def edges(count, dtype="f32"):
     return s.unroll("k")
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("count", [3, 16, 17, 31])
 @pytest.mark.parametrize("bits", [256, 512])

@@ -81,6 +81,7 @@ def test_integers_wrap_around(op, dtype):
     check(lambda a, b: Binary(op, a, b), (dtype, dtype), pairs(dtype))
 
 
+@pytest.mark.few(11)
 @pytest.mark.parametrize("op", ["floordiv", "mod", "truncdiv", "rem"])
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_integer_division_rounds_as_stated_for_all_signs(op, dtype):
@@ -136,6 +137,7 @@ def test_truth_values():
     check(lambda a: Unary("not", a), (BOOL,), (x,))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("source", [*INTEGERS, *FLOATS, BOOL], ids=str)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_casts(source):

@@ -132,6 +132,7 @@ def functions(name, target):
         yield lower(s.func, native=target.functions)
 
 
+@pytest.mark.few(11)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_plan_of_a_space_is_refused(name, target):
@@ -165,6 +166,7 @@ def with_other_loops(func, rng):
     return replace(func, body=map_stmt(func.body, other))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("target", ["avx512", "amx", "neon"])
 def test_what_is_refused_is_what_emission_refuses(target):
     rng, seen = Random(7), {}

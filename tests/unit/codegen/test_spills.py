@@ -110,6 +110,7 @@ def compiled_of(program, target):
     return assembly(text, target)
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("target", AVX512, ids=lambda t: t.llvm_cpu)
 @pytest.mark.parametrize("name", [*PROGRAMS, *BYTES])
 def test_micro_kernels_keep_their_registers(name, target):
@@ -126,6 +127,7 @@ def test_long_ends_of_products_are_computed_vector_by_vector():
     assert tile <= 24
 
 
+@pytest.mark.few(18)
 @pytest.mark.parametrize("target", [X86_AVX2, AARCH64_NEON, AARCH64_SVE], ids=lambda t: t.name)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_innermost_loops_keep_their_registers_elsewhere(name, target):

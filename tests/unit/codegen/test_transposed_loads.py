@@ -22,6 +22,7 @@ def filled(func):
     return (np.arange(np.prod(shape)) % 120).reshape(shape).astype(func.buffers[0].dtype.numpy)
 
 
+@pytest.mark.few(40)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bf16"])
 @pytest.mark.parametrize("columns", [8, 11, 16, 32, 37])
 @pytest.mark.parametrize("rows", [5, 8, 13, 16, 20, 33])

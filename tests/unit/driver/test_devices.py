@@ -185,6 +185,7 @@ def perceptron(dtype):
     return model
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("dtype", "precision", "rule"),
     [("f2", "f32", "gpu_matrix"), ("f4", "tf32", "gpu_matrix"), ("f4", "f32", "gpu_product")],

@@ -101,6 +101,7 @@ def ids(batch, length):
     return np.random.default_rng(batch + length).integers(0, 50, (batch, length))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("batch", "length"), [(1, 1), (1, 40), (1, 41), (9, 1), (2, 33), (2, 64), (9, 64), (3, 17), (4, 5)]
 )

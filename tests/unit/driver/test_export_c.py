@@ -89,6 +89,7 @@ def _outputs(compiled, folder):
     ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("name", "threads"), [("resnet18", 1), ("bert_base", 2), ("tinybert4", 3)])
 def test_the_example_computes_what_python_does(cc, name, threads, tmp_path):
     compiled = tilewright.compile(zoo.SMALL[name](), threads=threads)
@@ -123,6 +124,7 @@ def test_the_example_builds_by_make_and_the_command_line(cc, tmp_path, capsys):
     np.testing.assert_array_equal(_outputs(compiled, tmp_path)[0], compiled.run(None, feeds)[0])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("options", [(0, 0), (1, 0), (2, 1), (3, 0)])
 def test_one_model_runs_from_four_threads(cc, options, tmp_path):
     compiled = tilewright.compile(tiny.mlp(), threads=2)

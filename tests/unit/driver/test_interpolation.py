@@ -50,6 +50,7 @@ MODES = {
 }
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", SCALES)
 @pytest.mark.parametrize("blocked", [False, True], ids=["plain", "blocked"])

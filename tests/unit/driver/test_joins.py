@@ -37,6 +37,7 @@ def contractions(group):
     return sum(operator in ("Conv", "Gemm", "MatMul") for operator in group.operators.split("+"))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("batch", "threads"), [(1, 2), (1, 3), (2, 3)])
 def test_joined_kernels_give_what_the_reference_gives(batch, threads, joined_anyway, monkeypatch):
     model = mobilenet_v2(batch=batch, image=53, width=0.5, depth=0.5, classes=10)
@@ -79,6 +80,7 @@ def test_one_thread_and_batches_in_parts_keep_their_kernels():
     assert max(contractions(unit) for unit in batch if unit.parts > 1) == 1
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "resnet3d18"])
 def test_convolutions_for_winograd_stay_apart(name):
     # with two multiply-adds a cycle the last stage of ResNet-50, which has no better method, may be joined
@@ -158,6 +160,7 @@ def test_kernels_that_share_weights_stay_apart():
     assert verify_model(compiled, shared, compiled.sample_feeds(1), "onnx").ok
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_joined_is_scheduled_as_a_chain(seed, joined_anyway):
     rng = random.Random(seed)

@@ -219,6 +219,7 @@ def boxes_kept(boxes, scores, most, overlap, least):
     return np.array(kept, np.int64).reshape(-1, 3)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(3))
 def test_boxes_of_a_detector(seed):
     """The head of a detector: what is kept of any number of boxes, and their corners."""

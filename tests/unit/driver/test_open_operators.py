@@ -226,6 +226,7 @@ def model_of(name):
     return onnx_models.model(nodes, [onnx_models.tensor("x", dims)], outputs, weights)
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("name", CASES)
 def test_one_plan_is_right_at_every_size(name):
     least = LEAST.get(name, 1)
@@ -249,6 +250,7 @@ def test_one_plan_is_right_at_every_size(name):
     assert model.compilations == 0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["strided convolution", "linear, to a size", "recurrence", "three largest"])
 def test_what_a_size_is_taken_for_decides_nothing(name, monkeypatch):
     """Plans are priced at usual sizes: with others the programs of all kernels are the same."""

@@ -22,6 +22,7 @@ def relative(a, b):
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", zoo.SMALL)
 def test_the_architectures(name):
     model = zoo.SMALL[name]()
@@ -73,6 +74,7 @@ def test_saved_models_keep_the_precision(tmp_path):
     np.testing.assert_array_equal(loaded.run(None, feeds)[0], compiled.run(None, feeds)[0])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_do_not_change_results_between_runs(threads):
     compiled = tilewright.compile(zoo.SMALL["tinybert4"](), precision="bf16", threads=threads)

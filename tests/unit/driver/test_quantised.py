@@ -176,6 +176,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_sums_are_exact(name, threads):

@@ -34,6 +34,7 @@ def _x(seed=0):
     return np.random.default_rng(seed).standard_normal((4, 8), dtype=np.float32)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "bert", "gpt2"])
 def test_architectures_run_bit_for_bit_as_compiled(name, tmp_path):
     found = next(key for key in zoo.SMALL if key.startswith(name))

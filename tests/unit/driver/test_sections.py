@@ -40,6 +40,7 @@ def whole(model):
         return tilewright.compile(model, threads=2)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("pattern", "threads"), [*((p, 2) for p in PATTERNS), ("many", 1), ("many", 3)])
 def test_parts_give_what_the_whole_gives(model, whole, pattern, threads, monkeypatch):
     _divided(monkeypatch, PATTERNS[pattern])
@@ -97,6 +98,7 @@ def _largest(count, *shape):
     )
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("count", "shape", "threads", "parts"),
     [(5, (64, 1000), 2, 2), (5, (64, 1000), 1, 1), (2, (32, 12), 2, 1), (5, (1, 50257), 2, 1)],

@@ -124,6 +124,7 @@ def near(got, want, bound=0.03):
     assert error < bound
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_convolutions(case, threads):
@@ -157,6 +158,7 @@ def test_tiles_are_used_and_said_to_be():
     assert "amx-tile" in compiled.target.features
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("rows", [1, 7, 17, 48])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_products(rows, threads):

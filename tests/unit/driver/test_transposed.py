@@ -102,6 +102,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(26)
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("case", CASES)
 def test_transposed_convolutions(case, bias):

@@ -45,6 +45,7 @@ def tiles(compiled):
     return found
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [("exact", None), ("f2", 2), ("f4", 4), ("auto", 4), ("no-f4", 2), ("no-winograd", None)],

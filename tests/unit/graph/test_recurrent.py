@@ -81,6 +81,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few(22)
 @pytest.mark.parametrize(("op", "present", "attributes"), CASES, ids=str)
 def test_steps_compute_what_the_whole_layer_does(op, present, attributes):
     node, arrays, outputs = _layer(op, present, **attributes)
@@ -140,6 +141,7 @@ def test_what_is_wrong_with_a_layer_is_said_of_the_layer():
         _graph(node, arrays | {"R": arrays["R"][:, :-1]}, outputs, {"X"})
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("op", "more", "precision"),
     [
@@ -233,6 +235,7 @@ VALUES = {
 }
 
 
+@pytest.mark.few(22)
 @pytest.mark.parametrize("steps", [1, STEPS])
 @pytest.mark.parametrize("at", range(len(NAMES)))
 @pytest.mark.parametrize("op", GATES)

@@ -108,6 +108,7 @@ def test_tensors_are_expanded_as_data_says():
         made.run(None, {"x": x, "shape": ints(1, 2, 1)})
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
 def test_borders_that_data_says(mode):
     weights = {"axes": ints(2, 0)} | ({"v": np.float32(7)} if mode == "constant" else {})

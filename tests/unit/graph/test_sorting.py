@@ -92,6 +92,7 @@ def test_all_algorithms_are_among_the_sizes():
     assert width > 1 and _plan(-(-size // width), count)[1] > 1
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize(
     ("dtype", "largest"), [("float32", 1), ("float32", 0), ("float64", 1), ("int64", 0), ("uint64", 1)]
 )

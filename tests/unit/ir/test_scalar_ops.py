@@ -196,6 +196,7 @@ def test_undefined(run, message):
 # ---- casts ----
 
 
+@pytest.mark.few(25)
 @pytest.mark.parametrize("source", (*INTS, BOOL), ids=str)
 @pytest.mark.parametrize("target", (*INTS, BOOL, F32, F64), ids=str)
 @given(data=st.data())

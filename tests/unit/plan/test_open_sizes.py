@@ -54,6 +54,7 @@ def blur():
     return lang.program([A], [B], name="blur")
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "program",
     [softmax(), product(R, 96, 80), product(R, N, K), blur()],
@@ -79,6 +80,7 @@ def test_open_programs_get_vectors_and_are_right_at_every_size(program, threads)
         assert_close(got, want, magnitude=np.abs(want).max(), terms=value + 8)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("batch", "rows"), [(R, 37), (1, N), (3, N), (R, N), (R, 64)])
 @pytest.mark.parametrize("target", [AMX, X86_AVX512], ids=["tiles", "lanes"])
 def test_products_of_bytes_keep_instructions_and_threads(batch, rows, target):

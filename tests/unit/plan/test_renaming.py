@@ -15,6 +15,7 @@ from tilewright.schedule import PRIMITIVES, Step, Trace
 from tilewright.support import ArtefactError
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_plan_goes_to_canonical_names_and_back(name):
     """The default plan and others of its space; the function stays the same but for names."""

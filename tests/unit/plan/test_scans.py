@@ -57,6 +57,7 @@ def found_in(program, threads=2):
     return planned, {n.root: n for n in planned.plan.nests if n.rule == "scans"}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shape", [(96, 160), (83, 130)])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_stripes_are_right(shape, threads):

@@ -44,6 +44,7 @@ def test_results_larger_than_the_caches_are():
     assert hinted(default_schedule(softmax(rows, 1024), Machine(STATED, 2))) == []
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("shape", [(64, 64), (70, 131), (65, 80)])
 def test_they_are_right(tiny_cache, shape, threads):

@@ -91,6 +91,7 @@ def test_a_plan_from_its_text_gives_the_same_function(name):
     assert structural_hash(built.func) == structural_hash(planned.schedule.func)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_choices_of_the_version_before_are_written_as_the_default_is(name):
     planned = plan_unit(PROGRAMS[name], MACHINE)

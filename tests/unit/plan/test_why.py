@@ -74,6 +74,7 @@ CASES = (
 )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("source", "target"), CASES)
 def test_every_kernel_of_models_has_reasons(source, target):
     count = 0

@@ -164,6 +164,7 @@ def test_chains_of_reductions_stay_apart_where_parallelism_would_be_lost():
     assert check_legal(func, imported(model, groups), {"M": 5, "N": 4}) == []
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "name",
     ["gemm", "2mm", "3mm", "gemver", "mvt", "covariance", "bicg", "gesummv", "jacobi_1d", "trisolv", "lu"],
@@ -201,6 +202,7 @@ def test_two_products_recompute_only_with_two_tile_dimensions(tiles):
     assert check_legal(func, imported(model, groups)) == []
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("name", "fusion"),
     [

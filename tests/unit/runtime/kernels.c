@@ -189,3 +189,19 @@ TW_EXPORT int32_t spin(tw_context *context, void *const *buffers, const int64_t 
     context->parallel_for(context, spin_body, &ns, 1 << 20);
     return 0;
 }
+
+/* ---- hold: keeps every thread busy from when buffers[0][0] becomes 1 until another sets buffers[0][1] ---- */
+
+static void hold_body(void *closure, int64_t begin, int64_t end, void *scratch) {
+    (void)begin, (void)end, (void)scratch;
+    volatile int64_t *flags = closure;
+    flags[0] = 1;
+    while (!flags[1]) syscall(SYS_sched_yield);
+}
+
+TW_EXPORT int32_t hold(tw_context *context, void *const *buffers, const int64_t *params, void *workspace,
+                       void *scratch) {
+    (void)params, (void)workspace, (void)scratch;
+    context->parallel_for(context, hold_body, buffers[0], 1 << 20);
+    return 0;
+}

@@ -247,6 +247,7 @@ def test_padding_is_stored_in_blocks():
     assert_same(p, s.func)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("steps", [(1, 1), (2, 2), (2, 3), (4, 1)])
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize(("order", "block"), [((1, 2, 0), 3), ((0, 1, 2), 0), ((2, 0, 1), 0)])

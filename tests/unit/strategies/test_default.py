@@ -118,6 +118,7 @@ CONVOLUTIONS = {
 }
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("layout", [lambda p: p, blocked], ids=["plain", "blocked"])
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_convolutions(case, layout):
@@ -125,6 +126,7 @@ def test_convolutions(case, layout):
     check(layout(conv_program(*args, **options)), accuracy=EXACT, interpret=False)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("case", ["3x3 padded", "depthwise", "3-D", "24 channels"])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_convolutions_on_the_interpreter(case, threads):
@@ -139,6 +141,7 @@ def test_a_convolution_without_consumer():
     check(blocked(conv_program(1, 16, 32, (5, 9), (3, 3), pad=1, epilogue=False)), accuracy=EXACT)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("mode", ["f2", "f4"])
 @pytest.mark.parametrize(
     ("args", "options"),

@@ -17,6 +17,7 @@ def attention():
     return lang.program([q, k], [ops.softmax(ops.matmul(q, k), axis=-1)])
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", sorted(ON_DEVICES))
 def test_candidates(name):
     task = Task(attention(), Machine(A100, 1))

@@ -19,6 +19,7 @@ def candidates(name, count, seed=0):
     return task, STRATEGIES["random"].start(task, History(), Random(seed)).propose(count)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", TASKS)
 def test_candidates_are_distinct_legal_and_right(name):
     task, found = candidates(name, 12)

@@ -28,6 +28,7 @@ DEVICES = (
 )
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("source", "target"), CASES)
 def test_trees_are_accepted_and_carried_out(source, target):
     tried = equal = 0
@@ -65,6 +66,7 @@ def test_trees_are_accepted_and_carried_out(source, target):
     assert equal >= 0.6 * tried, f"{equal} of {tried}"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("source", "target"), DEVICES)
 def test_trees_of_devices_are_accepted_and_carried_out(source, target):
     rules = set()

@@ -254,7 +254,8 @@ with Database(sys.argv[1]) as records:
 """
 
 
-@pytest.mark.parametrize("batches", [1, 2, 3])
+@pytest.mark.few(2)
+@pytest.mark.parametrize("batches", [1, 3, 2])
 def test_a_process_that_was_killed_leaves_what_it_had_measured(tmp_path, batches):
     """Killed for good while a batch is measured: a later run makes the rest, and nothing twice."""
     path = tmp_path / "r.db"
@@ -444,10 +445,10 @@ def test_memory_stays_flat_over_thousands_of_trials(monkeypatch):
 
     tracemalloc.start()
     try:
-        tuned(Quiet(lambda *_: 1.0), trials=10_100, strategy=Plenty(), database=_Forgets())
+        tuned(Quiet(lambda *_: 1.0), trials=5_100, strategy=Plenty(), database=_Forgets())
     finally:
         tracemalloc.stop()
-    assert (held[10] - held[1]) / 9000 < 400  # bytes a trial
+    assert (held[5] - held[1]) / 4000 < 400  # bytes a trial
 
 
 class _Forgets(Database):

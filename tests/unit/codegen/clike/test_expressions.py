@@ -124,6 +124,7 @@ def test_truth_values():
     check([lambda a, b, op=op: Binary(op, a, b) for op in ops] + [lambda a, b: Unary("not", a)], (x, y))
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("source", [t for t in DTYPES.values() if not t.small], ids=str)
 def test_casts(source):
     values = numbers(source)

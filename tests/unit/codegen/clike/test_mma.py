@@ -88,6 +88,7 @@ def data(kind, m=16, n=8):
     return given, given["A"].astype(np.float64) @ given["B"].astype(np.float64)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
 def test_products(kind):
     s = bound(kind)
@@ -197,6 +198,7 @@ def test_a_reduction_of_a_warp_stands_outside_of_its_threads(threads):
         emit_kernels(func, "cuda")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", KINDS[:4], ids=lambda kind: kind[0])
 @pytest.mark.parametrize("turned", [False, True], ids=["rows", "columns"])
 def test_fragments_of_a_tile_come_first(kind, turned):

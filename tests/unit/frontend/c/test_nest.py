@@ -382,6 +382,7 @@ void f(int n, int m, const float *s, float *d, int A[2*n+3]) {
 SIZES = {"m": 9, "shift": -3}
 
 
+@pytest.mark.few(21)
 @pytest.mark.skipif(GCC is None, reason="gcc compiles the same text")
 @pytest.mark.parametrize("name", NESTS)
 def test_nests_compute_what_gcc_does(name, tmp_path):
@@ -402,6 +403,7 @@ def test_nests_compute_what_gcc_does(name, tmp_path):
         assert not differences(arrays, want)
 
 
+@pytest.mark.few(42)
 @pytest.mark.skipif(GCC is None, reason="gcc compiles the same text")
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("name", NESTS)
@@ -423,6 +425,7 @@ def test_what_is_emitted_takes_the_place_of_the_file(name, compiler, tmp_path):
         assert not differences(arrays, want)
 
 
+@pytest.mark.few(2)
 @pytest.mark.skipif(GCC is None, reason="gcc compiles the same text")
 @pytest.mark.parametrize("seed", range(6))
 def test_random_nests(seed, tmp_path):

@@ -25,6 +25,7 @@ def distinct(x, axis, in_order):
     return y, first, inverse, counts
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("in_order", [1, 0])
 @pytest.mark.parametrize("axis", [None, 0, -1])
 def test_distinct_elements_are_as_many_as_data_says(axis, in_order):

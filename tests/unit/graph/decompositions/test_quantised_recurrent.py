@@ -59,6 +59,7 @@ def _expected(x, constants):
     return np.stack(rows)[:, None], h[None], c[None]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("steps", "lengths", "unsigned", "zero"),
     [

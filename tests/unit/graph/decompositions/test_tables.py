@@ -112,6 +112,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("case", CASES)
 def test_operators_say_what_the_standard_says(case):
     op, x, outputs, attributes = CASES[case]
@@ -193,6 +194,7 @@ def test_attributes_that_do_not_fit(op, attributes, message):
         tw.compile(_model(op, FINITE, outputs, **attributes), threads=1)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("classes", [3, 4, 7])
 def test_probabilities_of_several_classes(classes):
     rng = np.random.default_rng(seed := classes)

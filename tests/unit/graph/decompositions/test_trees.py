@@ -99,6 +99,7 @@ def _rows(rng, dtype=np.float32):
     return x.astype(dtype)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 def test_regressors(seed, aggregate):
@@ -136,6 +137,7 @@ def test_classifiers(how):
     np.testing.assert_allclose(scores, right[how], 1e-5, 1e-6)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("how", ["NONE", "LOGISTIC", "PROBIT"])
 @pytest.mark.parametrize("base", [(), (0.125,), (0.125, 0.25)])
 @pytest.mark.parametrize("positive", [False, True])

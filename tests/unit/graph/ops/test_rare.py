@@ -40,6 +40,7 @@ def test_determinants_that_are_refused():
         tilewright.compile(_one("Det", {"x": np.zeros((65, 65), np.float32)}, ()))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("group", "moved", "masked", "attributes"),
     [

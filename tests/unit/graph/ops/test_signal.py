@@ -29,6 +29,7 @@ def transform(x, axis, **attributes):
     return made[..., 0] + 1j * made[..., 1]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("shape", "axis"), CASES)
 def test_transforms_are_those_of_numpy(shape, axis):
     for form in ("whole", "inverse", "onesided")[: 3 if shape[-1] == 1 else 2]:

@@ -102,6 +102,7 @@ def always(monkeypatch):
 SIZES = [(32, 64, 64), (17, 48, 64), (14, 30, 44), (35, 28, 96), (64, 96, 32), (16, 16, 66)]
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("constant", "epilogue"), [(True, False), (True, True), (False, False)])
@@ -113,6 +114,7 @@ def test_products(m, n, k, threads, constant, epilogue, always):
     check(program, s, interpret=m * n * k <= 100_000 and threads < 3)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     "sizes",
     [

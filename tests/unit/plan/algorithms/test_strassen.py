@@ -70,6 +70,7 @@ def check(program, s, *, interpret=False):
     assert str(replay(s.source, s.trace)) == str(s)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("m", "n", "epilogue"), [(96, 600, "gelu"), (192, 301, "residual")])
 def test_threads_share_rows_where_panels_do_not_divide(m, n, epilogue, threads, monkeypatch):
@@ -83,6 +84,7 @@ def test_threads_share_rows_where_panels_do_not_divide(m, n, epilogue, threads, 
     check(program, s)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize(
     ("epilogue", "batch"), [("none", 0), ("bias", 1), ("gelu", 1), ("residual", 0), ("gelu", 4), ("none", 3)]
@@ -94,6 +96,7 @@ def test_default_schedules_with_epilogues(epilogue, batch, threads):
     check(program, s)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("m", "pairs", "k", "rows", "vectors", "threads"),
     [(4, 2, 6, 2, 1, 2), (6, 1, 10, 3, 2, 1), (2, 3, 2, 1, 1, 1), (10, 2, 34, 5, 2, 2)],
@@ -110,6 +113,7 @@ def test_small_and_odd_extents_on_the_interpreter(m, pairs, k, rows, vectors, th
     check(program, apply(s, [nest]), interpret=True)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("batch", "height", "threads"), [(3, 1, 2), (2, 2, 2), (0, 1, 2), (2, 1, 1)])
 def test_blocks_of_rows_and_several_matrices_on_the_interpreter(batch, height, threads, monkeypatch):
     program = product(4, 2 * LANES + 3, 6, "bias", batch)

@@ -59,6 +59,7 @@ def test_parts_are_equal_whole_vectors(oc, threads, ways):
         assert way.parts == 1 or oc % (way.parts * way.panel) == 0
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("mode", ["f2", "f4"])
 @pytest.mark.parametrize(
     ("args", "threads"),

@@ -112,6 +112,7 @@ def test_reading_the_other_operand_again_may_cost_more():
     assert choose_row_block(found, Machine(machine(1024, 32768), 2), {"i": 8}, 32, None) is None
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(
     ("args", "options"),

@@ -48,11 +48,13 @@ def tiled(program, threads, target=STATED):
 SIZES = [(14, 64, 16), (23, 96, 37), (61, 101, 40), (61, 160, 37), (23, 101, 16), (14, 160, 40), (45, 99, 41)]
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 def test_odd_sizes(m, n, k):
     assert copied(check(product(m, n, k), interpret=False))
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("m", "n", "k"), [(85, 131, 24), (84, 97, 16), (43, 192, 33)])
@@ -61,6 +63,7 @@ def test_parts_of_threads_are_not_whole_tiles(m, n, k, threads, share, monkeypat
     assert copied(check(product(m, n, k), threads=threads, interpret=False))
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("m", "n", "k"), [(45, 99, 24), (29, 64, 1024), (29, 33, 1024)])
@@ -73,6 +76,7 @@ def test_all_rows_of_a_thread_for_each_panel(m, n, k, threads, bias, monkeypatch
     assert copied(s) == (k == 1024)  # rows 4 KiB apart
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("m", "n"), [(45, 1024), (33, 2048)])
@@ -148,6 +152,7 @@ def test_panels_are_copied_where_lines_wait_for_their_pages(k, each, monkeypatch
     assert (plan.each, plan.ahead) == (each, True)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("share", [0.0, 0.06])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -70,6 +70,7 @@ def test_threads_batches_and_a_reader(threads, batch, bias):
     assert accumulates(s)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("fold", [lang.sum, lang.max, lang.prod])
 @pytest.mark.parametrize("shape", [(40, 256), (3, 35, 300), (2, 2, 64, 128)])
 def test_sums_over_rows(shape, fold):

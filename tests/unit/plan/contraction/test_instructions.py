@@ -157,6 +157,7 @@ TILED = replace(
 )
 
 
+@pytest.mark.few(11)
 @pytest.mark.parametrize("how", ["plain", "batched", "transposed"])
 @pytest.mark.parametrize(("left", "right"), [("u8", "i8"), ("i8", "i8"), ("i8", "u8"), ("u8", "u8")])
 @pytest.mark.parametrize("target", [TILED, X86_AVX512], ids=["tiles", "lanes"])

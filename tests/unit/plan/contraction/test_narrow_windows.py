@@ -40,6 +40,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_depthwise(case, threads):
@@ -47,6 +48,7 @@ def test_depthwise(case, threads):
     assert in_blocks(check(depthwise(*args, **options), threads=threads, interpret=False))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("case", ["3x3", "strided", "half blocks", "without consumer"])
 def test_on_the_interpreter(case):
     args, options = CASES[case]

@@ -85,6 +85,7 @@ def test_results_that_go_past_the_caches_are_not_asked_for():
     assert ("Y_ow", "Y") not in hints(program, machine(8, 16))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("window", [1, 3])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_results_stay_the_same(window, stride):

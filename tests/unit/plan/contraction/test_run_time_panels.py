@@ -25,6 +25,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("sizes", "used"), SIZES)
 @pytest.mark.parametrize("threads", [1, 2])

@@ -11,7 +11,7 @@ from tilewright.plan.contraction import register_tiling as tiles
 from tilewright.plan.contraction.register_tiling import RegisterTile
 from unit.strategies.test_default import blocked, check, constant, conv_program, t
 
-EXAMPLES = {"ci": 40, "dev": 8}
+EXAMPLES = {"deep": 40, "dev": 8}
 ODD = (1, 2, 3, 5, 7, 11, 13, 17)
 CHANNELS = (1, 2, 3, 5, 7, 8, 16, 17, 24, 37)
 #: Those that fit into 32 registers: rows * vectors accumulators, the vectors, and a broadcast.
@@ -65,6 +65,7 @@ def test_convolutions_of_any_shape():
     run()
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize(("rows", "vectors"), TILES)
 def test_every_register_tile(rows, vectors, monkeypatch):
     """On sizes that no tile divides: the rest of the rows, of the vectors, and both."""

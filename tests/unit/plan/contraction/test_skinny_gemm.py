@@ -18,6 +18,7 @@ def chunked(s):
     return accumulates(s) and len(along(s, "C", "k")) == len(along(s, "C", "i")) == 2
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(

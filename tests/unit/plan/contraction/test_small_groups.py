@@ -105,6 +105,7 @@ def test_windows_of_single_channels_keep_blocks():
     assert assign_layouts(flows, {"input", "output"}, STATED)[0].outputs[0].layout is not None
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("epilogue", [False, True])
 @pytest.mark.parametrize(
     ("n", "ic", "oc", "groups", "size", "window", "stride"),

@@ -22,6 +22,7 @@ def product(m, n, k, *, bias=False):
     return lang.program([a, b, d], [y])
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("m", "n", "k"), [(16, 64, 1024), (23, 45, 2048), (30, 33, 3072), (9, 16, 1024)])

@@ -36,6 +36,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(18)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("op", [ops.max_pool, ops.average_pool], ids=["max", "mean"])
@@ -65,6 +66,7 @@ LONE = {
 }
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("case", LONE)
 def test_groups_of_one_result_in_short_rows(case, threads):
@@ -104,6 +106,7 @@ def test_roots_of_sums_of_squares(size):
     )
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("columns", [2, 3, 5, 7, 8])
 @pytest.mark.parametrize("depth", [1, 3, 16, 31])

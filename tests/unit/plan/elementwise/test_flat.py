@@ -56,6 +56,7 @@ def test_rows_that_are_parts_of_longer_ones_stay():
     assert [n for n, _ in loops(lang.program([x], [y]), 1)] != [150]
 
 
+@pytest.mark.few(23)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "u8"])
 @pytest.mark.parametrize("shape", [(1, 3), (2, 2), (999, 3, 1), (1000, 2, 2), (6001, 3)])
 @pytest.mark.parametrize("threads", [1, 2])

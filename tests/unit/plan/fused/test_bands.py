@@ -126,6 +126,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_results(case, threads, in_bands):
@@ -182,6 +183,7 @@ PARTS = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("case", PARTS)
 def test_channels_in_parts(case, monkeypatch):
     args, options, parts = PARTS[case]

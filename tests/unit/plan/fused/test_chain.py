@@ -94,18 +94,20 @@ def test_attention_at_odd_lengths(rows, keys, features):
     check(attention(2, rows, keys, features), 2, interpret=rows * keys < 1000)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("heads", "threads"), [(1, 2), (3, 2), (3, 3), (2, 1)])
 def test_heads_and_threads(heads, threads):
-    check(attention(heads, 24, 40, 16, batch=1), threads)
+    check(attention(heads, 24, 40, 16, batch=1), threads, interpret=threads == 3)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("mask", "causal", "transposed"), [(False, True, True), (True, False, False), (True, True, True)]
 )
 def test_masks_and_layouts_of_keys(mask, causal, transposed):
     program = attention(2, 30, 48, 16, mask=mask, causal=causal, transposed=transposed, batch=2)
     assert chain_of(program) is not None
-    s = check(program, 2)
+    s = check(program, 2, interpret=mask and causal)
     assert is_one_nest(s)
 
 
@@ -144,13 +146,16 @@ def test_rows_that_threads_cannot_share_are_no_chain(caplog):
     assert "1 x 31 rows cannot be shared by 2 threads" in caplog.text
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("heads", "rows", "threads"), [(3, 53, 2), (5, 197, 2), (4, 61, 3)])
 @pytest.mark.parametrize("transposed", [True, False])
 def test_heads_that_threads_cannot_share_evenly(heads, rows, threads, transposed, caplog, monkeypatch):
     """Tiles are shared instead; the rows that none divides have a nest of their own."""
     monkeypatch.setattr(sharing, "MIN_PARALLEL_PRODUCTS", 0)
     with caplog.at_level("INFO", "tilewright"):
-        s = check(attention(heads, rows, 38, 16, transposed=transposed), threads, interpret=rows < 60)
+        s = check(
+            attention(heads, rows, 38, 16, transposed=transposed), threads, interpret=rows < 60 and transposed
+        )
     assert "step by step" not in caplog.text
     around = [s.loops(name) for name in s.blocks() if s.block(name).stage == "O"]
     tops = {next(loop for loop in loops if s.loop(loop).extent.as_int() > 1) for loops in around}

@@ -49,6 +49,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_are_right(name, threads):

@@ -142,6 +142,7 @@ def compare(program, s, languages, terms):
             assert_close(got[name], value, magnitude=sizes[name], terms=terms)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda f: f.__name__)
 def test_programs_on_devices(make):
     program = make()
@@ -153,6 +154,7 @@ def test_programs_on_devices(make):
     checked_by_nvrtc(s.func, registers=64)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("make", "sizes"), LARGER, ids=[f"{make.__name__}-{max(sizes)}" for make, sizes in LARGER]
 )

@@ -34,6 +34,7 @@ def random_group(rng, program, machine):
     return RULE.match(Context(program, machine), root.name, tuple(names))
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("target", [A100, POCL], ids=lambda t: t.name)
 @pytest.mark.parametrize("seed", range(16))
 def test_random_plans_are_never_refused_and_always_right(seed, target):

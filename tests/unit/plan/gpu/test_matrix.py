@@ -64,6 +64,7 @@ def tiles_of(planned):
     return plan
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("size", "dtype", "other", "turned", "batch"),
     [
@@ -107,6 +108,7 @@ def test_tiles_are_legal_by_the_exact_judge():
     assert not check_legal(before.func, insert_barriers(loops.func))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("target", [A100, H200], ids=lambda x: x.name)
 @pytest.mark.parametrize(("dtype", "turned"), [("f16", False), ("bf16", True), ("f32", False), ("i8", False)])
 def test_registers_are_bounded_and_never_spilled(dtype, turned, target):

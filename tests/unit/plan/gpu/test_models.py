@@ -21,6 +21,7 @@ NEEDED = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", sorted(zoo.SMALL))
 def test_what_each_rule_takes(name):
     units = emit_model(zoo.SMALL[name](), A100)

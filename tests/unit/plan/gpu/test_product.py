@@ -61,6 +61,7 @@ def with_tiles(program, target, tiles):
     return asked_of(plan, tiles, "gpu_product")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("size", "tiles", "languages"),
     [
@@ -155,6 +156,7 @@ def test_copies_and_results_are_wide_where_elements_lie_together():
     assert "tw_copy_4" in odd and "tw_copy_16" not in odd and "tw_f32x" not in odd
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("target", [A100, H200], ids=lambda x: x.name)
 @pytest.mark.parametrize(
     "program",
@@ -198,6 +200,7 @@ def test_tiles_that_do_not_fit_are_refused():
             build_unit(program, with_tiles(program, A100, tiles), Machine(A100, 1))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("dtype", "target", "rule"),
     [("i32", A100, "gpu_product"), ("i8", A100, "gpu_matrix"), ("i32", POCL, "gpu_product")],

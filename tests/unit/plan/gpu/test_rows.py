@@ -95,6 +95,7 @@ def test_rows_beyond_shared_memory_are_kept_in_memory():
         assert kernel.shared_bytes <= 48 << 10
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shape", [(20_000,), (3, 16_411), (101, 173)], ids=str)
 def test_reductions_with_few_results_are_shared_by_blocks(shape):
     program = summed(shape, tuple(range(len(shape))) if len(shape) != 2 or shape[0] > 3 else (1,))
@@ -127,6 +128,7 @@ def test_a_product_with_one_row_reads_the_other_factor_along_memory():
     assert f"{thread} *" not in index and thread in index
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "program",
     [softmax(2, 12, 67), norm(3, 131), summed((9, 5000), (1,)), softmax(20, 1024), summed((20000,), (0,))],
@@ -150,6 +152,7 @@ def test_extremes_are_joined_by_warps():
     compare(program, s, ["c"])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("shape", "kernels"), [((1, 20011), 2), ((5, 1009), 1), ((131, 257), 1)])
 def test_places_of_extrema_are_found_by_many_threads(shape, kernels):
     """As a block, or several, reduce other long rows; of equal values, and of NaNs, the first."""

@@ -46,6 +46,7 @@ def check(program, machine, languages=LANGUAGES):
     return planned
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("machine", [Machine(A100, 1), Machine(POCL, 1)], ids=["a100", "pocl"])
 @pytest.mark.parametrize("shape", [(70, 131), (3, 1009), (5, 37)])
 def test_a_block_scans_a_row(machine, shape):

@@ -85,6 +85,7 @@ def compare(program, s):
             assert_close(got[name], value, terms=64, magnitude=np.abs(value).max())
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_windows_are_one_kernel(program):
     planned = plan_unit(program, Machine(POCL, 1))
@@ -96,6 +97,7 @@ def test_windows_are_one_kernel(program):
     checked_by_nvrtc(planned.schedule.func, registers=64)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "plan", [WindowsPlan(2, 4, 64), WindowsPlan(4, 1, 128), WindowsPlan(1, 7, 64)], ids=str
 )

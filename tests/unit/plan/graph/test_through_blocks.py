@@ -47,6 +47,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_results(case, threads):
@@ -156,6 +157,7 @@ def parts(s):
     return text.count("alloc Y_local: "), "Y_blocks[" in text
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("args", "options", "threads"),
     [

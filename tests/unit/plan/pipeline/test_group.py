@@ -48,6 +48,7 @@ def inlined(program, unit):
     return s.func
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("seed", range(CASES))
 def test_random_plans_are_never_refused_and_always_right(seed, monkeypatch):
     rng = Random(seed)

@@ -78,6 +78,7 @@ def space_of(program, plan, machine):
     return rule.space(rule.match(context, found.root, found.stages))
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_are_right(name, threads):
@@ -89,6 +90,7 @@ def test_results_are_right(name, threads):
     check_schedule(CASES[name], planned.schedule, interpret=name == "two stages" and threads == 1)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", CASES)
 def test_every_plan_that_is_drawn_is_right(name):
     program, rng, machine = CASES[name], random.Random(name), Machine(STATED, 2)

@@ -44,12 +44,14 @@ def made(case, epilogue=True):
     return constant(p, "W", "B") if epilogue else p
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_results(case, threads):
     check(made(case), threads=threads, accuracy=EXACT, interpret=False)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("case", ["depthwise", "depthwise 5x5", "groups of 4", "groups of 3, dilated"])
 @pytest.mark.parametrize("epilogue", [True, False])
 def test_on_the_interpreter(case, epilogue):
@@ -90,6 +92,7 @@ def test_taps_at_the_border_alone_are_masked():
     assert {"ow_0", "ow_0_p1", "ow_0_p2"} <= {loop.removeprefix("Y_") for loop in loops}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("op", [ops.max_pool, ops.average_pool], ids=["max", "mean"])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_pooling(op, stride):

@@ -58,6 +58,7 @@ def test_products_keep_their_axes():
     assert axes_of(merge_axes(Schedule(lang.program([a, b], [y])), STATED)) == [3, 50]
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("shape", [(5, 3, 13, 13), (2, 1, 1031), (3, 7, 101)])
 @pytest.mark.parametrize("fold", [lang.max, lang.sum])
@@ -83,6 +84,7 @@ def expected(op, axis, x):
     return y.reshape(x.shape)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
 @pytest.mark.parametrize(

@@ -87,6 +87,7 @@ def in_blocks(program):
     )
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("channels", "width"), [(32, 40), (48, 7), (64, 35)])
 def test_vectors_run_along_blocks_of_channels(channels, width, threads):
@@ -118,6 +119,7 @@ def softmax(rows_, columns):
     return lang.program([x], [ops.softmax(x, axis=-1, name="Y")])
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("height", "together"), [(96, 8), (36, 4), (37, 1), (8, 1)])
 def test_short_rows_are_computed_several_at_once(height, together, threads):
@@ -159,6 +161,7 @@ def test_rows_from_afar_are_asked_for_ahead(monkeypatch):
     assert {value for _, value in hints(check(lang.program([x], [y])))} == {"X+4000"}
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("columns", [256, 259, 300, 1029])
 @pytest.mark.parametrize("height", [3, 8])
 def test_what_is_stored_is_summed_in_the_same_pass(height, columns):

@@ -49,6 +49,7 @@ def used(s):
     return any(name.endswith("_lanes") for name in s.blocks())
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("k", [32, 45, 131])
 @pytest.mark.parametrize("n", [1, 2, 7])
 @pytest.mark.parametrize("m", [1, 2, 19])
@@ -64,6 +65,7 @@ def test_more_results_in_a_vector_than_lanes_in_a_register():
     assert used(check(lang.program([x, w], [y]), interpret=False))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_threads_and_epilogue(threads, transposed):
@@ -71,6 +73,7 @@ def test_threads_and_epilogue(threads, transposed):
     assert used(s)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(
     ("m", "n", "k", "chunked"),
@@ -108,6 +111,7 @@ def test_few_results_share_the_reduction(threads):
     assert any(name.endswith("_part") for name in s.blocks())
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("k", [128, 333, 1000])
 @pytest.mark.parametrize(("m", "n"), [(1, 2), (1, 4), (4, 4), (9, 4), (7, 3), (30, 2)])
@@ -146,6 +150,7 @@ REDUCTIONS = {
 }
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("fold", [lang.sum, lang.max, lang.min, lang.prod])
 @pytest.mark.parametrize("case", REDUCTIONS)
 def test_reductions_of_one_operand(case, fold):
@@ -282,6 +287,7 @@ def test_rows_from_memory_in_chunks_where_the_target_wants_them():
     assert extent(s, along(s, block, k)[-1]) == 160 // 8
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("op", [lang.sum, lang.max])
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -313,6 +319,7 @@ def test_windows_that_slide_are_left():
     assert not used(check(lang.program([x], [y]), interpret=False))
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("fold", [lang.sum, lang.max])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("blocks", [1, 2])

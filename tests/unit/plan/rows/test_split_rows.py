@@ -33,6 +33,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("threads", [2, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_threads_share_rows(case, threads):

@@ -37,6 +37,7 @@ def barriers(func):
     return list(locate(func.body, Barrier))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("vector", [1, 2])
 @pytest.mark.parametrize("threads", [(2, 2), (4,), (1, 3)])
 def test_threads_share_copies(threads, vector):
@@ -55,6 +56,7 @@ def test_conditions_of_a_tail_do_not_mention_lanes():
     assert all("As_v" not in c.vars for c in tail if c.vars == {"As_x", "As_s"})
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("stages", "count"), [(2, 1), (3, 1), (5, 0)])
 def test_tiles_are_copied_ahead(stages, count):
     s = tiles().cooperative_copy("As", (2, 2)).cooperative_copy("Bs", (2, 2))

@@ -84,6 +84,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("sizes", "parts"), PARTS)
 def test_interpreter_and_code(kind, sizes, parts):

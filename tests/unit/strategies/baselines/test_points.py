@@ -59,6 +59,7 @@ def trials_until(strategy, name, seed, count=4):
     return TRIALS
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("strategy", LEARNING)
 def test_a_planted_optimum_is_found_in_fewer_trials_than_by_random_search(strategy):
     name, seeds = "product with weights", range(6)
@@ -67,6 +68,7 @@ def test_a_planted_optimum_is_found_in_fewer_trials_than_by_random_search(strate
     assert mean(known) < 0.7 * mean(drawn), (known, drawn)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("strategy", LEARNING)
 @pytest.mark.parametrize("name", ["convolution", "softmax", "general"])
 def test_candidates_are_distinct_legal_and_the_default_is_first(strategy, name):

@@ -45,6 +45,7 @@ def check(name):
         assert app.check(result, app.reference(arrays)) == ""
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", QUICK)
 def test_applications(name):
     check(name)

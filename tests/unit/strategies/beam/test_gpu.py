@@ -48,6 +48,7 @@ def judged(program, planned, x, wanted, what):
         np.testing.assert_array_equal(results[name], value, err_msg=str(what))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_states_of_random_pipelines_are_carried_out_and_right(seed):
     program = random_program(Random(seed))

@@ -41,6 +41,7 @@ def inlined(program, plan):
     return list_function(s.func, {})
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("seed", range(20))
 def test_plans_of_random_pipelines_are_carried_out_and_right(seed):
     program = random_program(Random(seed))

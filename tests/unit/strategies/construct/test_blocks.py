@@ -94,6 +94,7 @@ def test_nothing_is_overfull():
             assert plan.thread_rows % state.virtual[ROWS] == plan.thread_columns % state.virtual[COLUMNS] == 0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "program",
     [product(1000, 333, 77), product(45, 70, 33), conv(16, 14, 20, 3, padding=1), batched()],
@@ -134,6 +135,7 @@ def test_too_few_threads_cost_infinitely_much():
     assert made.tilings.model.price(made.tilings, lone)[0] == float("inf")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["construct", "construct-tree", "construct-paper"])
 def test_constructed_kernels_are_right_on_devices(name):
     program = product(67, 131, 45)
@@ -145,6 +147,7 @@ def test_constructed_kernels_are_right_on_devices(name):
         compare(program, candidate.schedule(task), LANGUAGES)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("virtual", [(1, 1), (2, 8), (8, 2)])
 def test_groups_of_all_widths_are_right_and_spill_nothing(virtual):
     program = product(70, 132, 40)
@@ -184,6 +187,7 @@ def test_rules_of_one_level_offer_all_their_plans_by_price(kind):
         compare(program, candidate.schedule(task), ["c"])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("size", "dtype"), [((512, 384, 256), "f16"), ((67, 45, 40), "f16"), ((96, 80, 128), "i8")], ids=str
 )

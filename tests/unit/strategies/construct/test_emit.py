@@ -10,6 +10,7 @@ from tilewright.plan import TilePlan
 from tilewright.strategies.construct.walk import best_states
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_state_has_a_plan_of_the_space_with_its_register_tile(name, threads):

@@ -20,6 +20,7 @@ def candidates(name, count, seed=0, threads=2):
     return task, STRATEGIES["construct"].start(task, History(), Random(seed)).propose(count)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["product", "product with weights", "convolution", "general", "min-plus"])
 def test_candidates_are_distinct_of_their_space_and_right(name):
     task, found = candidates(name, 5)

@@ -34,6 +34,7 @@ def least_cycles(tilings):
     return min(cycles.values())
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "program",
     [matrices(32, 32, 32), matrices(45, 70, 33), three_factors(32, 32, 32), min_plus(41, 67, 53)],

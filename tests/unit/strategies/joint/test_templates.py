@@ -141,6 +141,7 @@ def test_overlapping_tiles_of_the_paper(stride, dilation):
     assert_right(program, s)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["convolution", "strided convolution", "product", "product with weights"])
 def test_random_layouts_with_their_default_plans_are_right(name):
     program, rng = PROGRAMS[name], Random(5)

@@ -56,6 +56,7 @@ def given(n):
     return {"a": rng.uniform(0.1, 1.0, (n, n)), "w": rng.uniform(-1, 1, n)}
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("statement", STATEMENTS)
 @pytest.mark.parametrize(("n", "m", "lo"), [(LEAST, 0, 0), (LEAST + 3, 0, 0), (LEAST + 2, 5, 1)])
 def test_results_are_those_of_the_nest_as_written(statement, n, m, lo):

@@ -15,6 +15,7 @@ LOOPS = {"seidel_2d": 3, "floyd_warshall": 2, "cholesky": 3, "trisolv": 2, "jaco
 """Of some nests, the loops of their bands. Loops of cholesky and trisolv have one of two first values."""
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", LOOPS)
 @pytest.mark.parametrize("tiles", [(8, 16), (16, 8, 32), ()])
 def test_nests_run_in_the_tiles_of_a_plan(name, tiles):

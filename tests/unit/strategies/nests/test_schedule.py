@@ -25,6 +25,7 @@ SIZES = {"N": 19, "M": 21, "NI": 18, "NJ": 19, "NK": 23, "NL": 17, "NM": 13, "R"
          "H": 21, "T": 2, "NX": 13, "NY": 19}  # fmt: skip
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("name", KERNELS)
 def test_scheduled_nests_compute_what_python_does(name):
     func = scop(KERNELS[name]).func
@@ -43,6 +44,7 @@ def test_scheduled_nests_compute_what_python_does(name):
         np.testing.assert_allclose(got, want[b.name], rtol=1e-10, atol=1e-12, err_msg=b.name)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["jacobi_2d", "deriche", "gemver", "trmm", "symm"])
 def test_what_runs_at_once_does_not_race(name, monkeypatch):
     monkeypatch.setattr("tilewright.strategies.nests.ordered.STATEMENT_CYCLES", 1e9)

@@ -174,6 +174,7 @@ def test_neighbours_of_what_was_fast_follow():
     assert search.propose(0) == []
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_trees_on_exact_sets_are_candidates(seed):
     """Traces of ``import_tree`` and vectors, which compute what the program means, where something fuses."""
