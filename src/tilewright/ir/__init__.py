@@ -156,6 +156,7 @@ from tilewright.ir.index import (
 from tilewright.ir.interp import run_function, run_program
 from tilewright.ir.interp_block import Instruction
 from tilewright.ir.interp_memory import (
+    DeadlockError,
     DivergenceError,
     DomainError,
     ExecutionError,
@@ -214,6 +215,7 @@ from tilewright.ir.stmt import (
     Along,
     Barrier,
     Block,
+    Channel,
     Condition,
     Exec,
     For,
@@ -226,6 +228,9 @@ from tilewright.ir.stmt import (
     Seq,
     Stmt,
     Store,
+    Sync,
+    Team,
+    Teams,
     Window,
     WindowMode,
     condition_of,
@@ -309,7 +314,12 @@ __all__ = [
     "DECOMPOSED",
     "DTYPES",
     "DType",
+    "DeadlockError",
     "DivergenceError",
+    "Channel",
+    "Sync",
+    "Team",
+    "Teams",
     "DomainError",
     "Env",
     "Exec",
