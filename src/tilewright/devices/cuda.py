@@ -62,7 +62,7 @@ class CudaDevice(LendingDevice):
         Raises InstallationError without cuda-bindings or driver, TargetError where there is no such device.
         """
         found = first_cuda_device(driver)
-        if wanted and wanted != found.arch:
+        if wanted and wanted.rstrip("a") != found.arch.rstrip("a"):
             raise TargetError(
                 f"the kernels are for {wanted}, but the device here, {found.name}, is {found.arch}",
                 hint=f"compile for cuda:{found.arch}, or with --emit for a device elsewhere",

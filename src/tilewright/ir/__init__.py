@@ -121,8 +121,10 @@ from tilewright.ir.extent import (
 from tilewright.ir.hints import (
     ASYNCHRONOUS,
     ATOMIC_UPDATES,
+    BOX,
     HINTS,
     PrefetchHint,
+    TeamsHint,
     atomically,
     hint_problem,
     in_place_hints,
@@ -130,6 +132,7 @@ from tilewright.ir.hints import (
     nontemporal_hints,
     prefetch_hints,
     reloaded_part,
+    teams_hint,
     unroll_factor,
 )
 from tilewright.ir.index import (
@@ -314,7 +317,10 @@ __all__ = [
     "DECOMPOSED",
     "DTYPES",
     "DType",
+    "BOX",
     "DeadlockError",
+    "TeamsHint",
+    "teams_hint",
     "DivergenceError",
     "Channel",
     "Sync",

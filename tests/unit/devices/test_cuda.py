@@ -250,7 +250,7 @@ def test_no_device_and_another_architecture():
 
 def test_the_target_of_a_device():
     found = detect_cuda(CudaDriver(Driver()))
-    assert (found.name, found.arch, found.units) == ("cuda", "sm_90", 132)
+    assert (found.name, found.arch, found.units) == ("cuda", "sm_90a", 132)
     assert found.memory_bytes == 1 << 30 and found.shared_per_block == 232448
     # as the driver says, not as the table of its kind
     moved = found.level("memory").bandwidth * found.units * found.clock_hz

@@ -138,7 +138,7 @@ def test_a_model_for_a_device_that_is_not_here(tmp_path):
     compiled = tilewright.compile(zoo.SMALL["tinybert4"](), target=target)
     compiled.save(tmp_path / "m.tw")
     code = open_saved_model(tmp_path / "m.tw").manifest.device
-    assert (code.language, code.arch) == ("cuda", "sm_90") and len(code.kernels) > 10
+    assert (code.language, code.arch) == ("cuda", "sm_90a") and len(code.kernels) > 10
     if isinstance(compiled._assembled.plan.device, OfflineDevice):
         with pytest.raises(TargetError, match="compiled for cuda:sm_90, which is not here"):
             compiled.run(None, compiled.sample_feeds())
