@@ -18,7 +18,7 @@ _ENTRY: Final = re.compile(r"Compiling entry function '(\w+)'")
 _FRAME: Final = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED: Final = re.compile(r"Used (\d+) registers")
 _SHARED: Final = re.compile(r"(\d+) bytes smem")
-_WARNED: Final = re.compile(r"Potential Performance Loss|: warning")
+_WARNED: Final = re.compile("Potential Performance Loss")
 
 
 @dataclass(frozen=True, slots=True)
