@@ -349,4 +349,8 @@ def _boxed(s: Stmt, func: LoopFunction) -> Stmt:
     scopes = {b.name: b.scope for b in func.buffers}
     if not isinstance(value, Load) or scopes.get(value.buffer) not in (GLOBAL, CONST):
         return s
-    return replace(loops[0], hints=(*loops[0].hints, (BOX, "")))
+    # loops of one iteration go
+    first = next((f.var for f in loops if f.extent != ONE), loops[0].var)
+    return map_stmt(
+        s, lambda n: replace(n, hints=(*n.hints, (BOX, ""))) if isinstance(n, For) and n.var == first else n
+    )
