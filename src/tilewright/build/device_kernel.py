@@ -150,6 +150,7 @@ class LoadedKernels:
                     scalars=tuple(kind(known[name]) for name in entry.scalars),
                     shared_bytes=entry.dynamic_bytes,
                     step=step,
+                    maps=entry.maps,
                 )
             )
 

@@ -26,11 +26,10 @@ from tilewright.codegen.clike.launches import (
 )
 from tilewright.codegen.clike.statements import (
     ALIGNMENT,
-    is_unrolled,
     needs_wide,
     updated_at_once,
 )
-from tilewright.codegen.clike.teams import TeamCalls, TensorMap
+from tilewright.codegen.clike.teams import TeamCalls
 from tilewright.codegen.clike.wide import VECTOR_BYTES
 from tilewright.codegen.clike.writer import Writer, entry_name
 from tilewright.ir import (
@@ -57,6 +56,7 @@ from tilewright.ir import (
     substitute,
 )
 from tilewright.support import ScheduleError
+from tilewright.target import TensorMap
 
 STATIC_SHARED: Final = 48 << 10
 """Shared memory that a kernel may declare; more is given with its launch (CUDA C++ Programming Guide, 3.2.4).
@@ -292,12 +292,6 @@ class _Kernel(TeamCalls):
                     self.stmt(s.body)
         self.covered = outer
         self.lanes_again(lanes)
-
-    def pragmas(self, s: For) -> list[str]:
-        factor = is_unrolled(s)
-        if s.kind.name == "serial" and factor == 1:
-            return []
-        return [f"#pragma unroll {factor}"] if factor > 1 else []
 
     # -- memory ---------------------------------------------------------------------------------------------
 

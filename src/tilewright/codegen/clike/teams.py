@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -24,7 +23,7 @@ import numpy as np
 from tilewright.codegen.clike.dialect import Dialect
 from tilewright.codegen.clike.helpers import Helpers
 from tilewright.codegen.clike.launches import Grid, leaves, team_grid
-from tilewright.codegen.clike.statements import constant_extent
+from tilewright.codegen.clike.statements import constant_extent, is_unrolled
 from tilewright.codegen.clike.tiles import MatrixPlace, Places, box_swizzle, matrix_place, placed, values
 from tilewright.codegen.clike.warps import WARP, WarpCalls
 from tilewright.codegen.clike.writer import Writer
@@ -59,32 +58,12 @@ from tilewright.ir import (
     var,
 )
 from tilewright.support import ScheduleError
+from tilewright.target import MOST_BOX, MOST_RANK, STRIDE_BYTES, TensorMap
 
 GROUP: Final = 128
 """Threads of a warpgroup."""
 REGISTERS: Final = 65536
 """Registers of a multiprocessor; a block's threads begin with equal shares (multiples of 8)."""
-MOST_BOX: Final = 256
-"""Elements of a box along a dimension, and how many of those there are (PTX ISA, "Tensors")."""
-MOST_RANK: Final = 5
-STRIDE_BYTES: Final = 16
-"""Bytes that strides of a tensor map are multiples of."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorMap:
-    """A box of an argument that an instruction copies: what a launch makes a tensor map of.
-
-    ``buffer`` is the number of the argument; ``shape``, ``strides`` (elements) and ``box`` are slowest first,
-    ``swizzle`` are the bytes of rows whose pieces are turned, 0: none.
-    """
-
-    buffer: int
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
-    swizzle: int
 
 
 class TeamCalls(WarpCalls):
@@ -109,12 +88,19 @@ class TeamCalls(WarpCalls):
         self._taken: Index | None = None
         self._grouped = False
         """Whether the team multiplies in groups."""
+        self._as_tf32: set[str] = set()
+        """Tiles of f32 that products read as TF32: they are rounded as they are copied."""
         self._open = False
         """Whether an item was taken whose group of products has no end yet."""
         self._fenced = False
         """Whether units see the registers that the sums are in."""
         self._unwaited: set[str] = set()
         """Buffers that products write which are not waited for."""
+
+    def written_out(self, s: For) -> list[str]:
+        """Lines before a loop that say how much of it is written out."""
+        factor = is_unrolled(s)
+        return [f"#pragma unroll {factor}"] if factor > 1 else []
 
     def add_shared(self, name: str, b: Buffer, nbytes: int) -> None:
         """Give a block so many bytes of shared memory under a name."""
@@ -144,6 +130,8 @@ class TeamCalls(WarpCalls):
         grids = [team_grid(team, self.grid, self.symbol) for team in s.teams]
         active = [prod(e.const for e in g.threads) for g in grids]
         total = sum(team.threads for team in s.teams)
+        products = [k for k in _executed(s) if k.instr in self.dialect.group_instructions]
+        self._as_tf32 = {w.buffer for k in products if k.instr.endswith("tf32") for w in k.windows[1:]}
         for c in s.channels:
             self._channels[c.name] = c
             said = [{k.op for k in _syncs(team.body) if k.channel == c.name} for team in s.teams]
@@ -281,6 +269,11 @@ class TeamCalls(WarpCalls):
             case _:
                 self._fenced = self._fenced and not isinstance(s, Store)
                 super().stmt(s)
+
+    def pragmas(self, s: For) -> list[str]:
+        """Lines before a loop: what turns of a ring are is decided, and no compiler writes out more."""
+        ring = s.kind.name == "serial" and any(True for _ in _syncs(s.body))
+        return ["#pragma unroll 1"] if ring else self.written_out(s)
 
     def branch(self, s: If) -> None:
         """Write an ``if``, of which one side may not run."""
@@ -478,7 +471,8 @@ class TeamCalls(WarpCalls):
             return False
         start = dict.fromkeys((f.var for f in loops), ZERO)
         key = TensorMap(
-            self.arguments.index(w.value.buffer), source.buffer.dtype.name, tuple(shape), tuple(strides),
+            self.arguments.index(w.value.buffer),
+            "tf32" if w.buffer in self._as_tf32 else source.buffer.dtype.name, tuple(shape), tuple(strides),
             tuple(box), swizzle,
         )  # fmt: skip
         if key not in self.maps:

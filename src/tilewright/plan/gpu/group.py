@@ -35,6 +35,8 @@ LINE: Final = 128
 TILE_ROWS: Final = (64, 128)
 TILE_COLUMNS: Final = (64, 128, 192, 256)
 STAGES: Final = (2, 3, 4, 5, 6, 8)
+#: Registers of a multiprocessor, which its one block divides.
+REGISTERS: Final = 1 << 16
 #: Registers of a thread that copies, and the most of one that computes (multiples of 8 that add up).
 COPYING: Final = 40
 MOST_REGISTERS: Final = 240
@@ -71,8 +73,8 @@ class GroupTiles:
 
     @property
     def registers(self) -> int:
-        """Registers of a thread, in the mean of both teams."""
-        return (self.own_registers * self.computing + COPYING * GROUP) // self.threads
+        """Registers of a thread at the start: equal shares of all, as one block has a multiprocessor."""
+        return REGISTERS // self.threads // EIGHT * EIGHT
 
     @property
     def own_registers(self) -> int:
