@@ -57,7 +57,7 @@ from tilewright.ir import (
     substitute_index,
     var,
 )
-from tilewright.support import ScheduleError
+from tilewright.support import ScheduleError, TargetError
 from tilewright.target import MOST_BOX, MOST_RANK, STRIDE_BYTES, TensorMap
 
 GROUP: Final = 128
@@ -126,6 +126,8 @@ class TeamCalls(WarpCalls):
 
     def teams(self, s: Teams) -> None:
         """Write teams one after the other, each under a condition on the number of a thread."""
+        if not self.dialect.group_instructions:
+            raise TargetError(f"{self.dialect.name} has no teams of threads")
         self.has_teams = True
         grids = [team_grid(team, self.grid, self.symbol) for team in s.teams]
         active = [prod(e.const for e in g.threads) for g in grids]
@@ -383,7 +385,7 @@ class TeamCalls(WarpCalls):
         else:
             k, j, c = axes
             counts, pairs = (j.count, GROUP, c.count, k.count), [(k, 3), (j, 0), (c, 2)]
-        grid = np.indices(counts)
+        grid = np.ogrid[tuple(slice(n) for n in counts)]
         names = [f"@{n}" for n in range(len(counts))]
         at = list(w.offsets)
         for along, n in pairs:
@@ -491,7 +493,7 @@ class TeamCalls(WarpCalls):
     def _lies(self, total: Index, order: list[For], inner_bytes: int, dtype: DType) -> int | None:
         """The swizzle of a box in shared memory; ``None`` where its elements lie otherwise."""
         counts = [f.extent.const for f in order]
-        grid = dict(zip((f.var for f in order), np.indices(counts), strict=True)) if order else {}
+        grid = dict(zip((f.var for f in order), np.ogrid[tuple(slice(n) for n in counts)], strict=True))
         points = values(sorted(total.vars - set(grid)), self.env)
         found: set[int | None] = set()
         for point in points or ():
