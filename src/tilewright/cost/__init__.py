@@ -13,7 +13,6 @@ from tilewright.cost.gpu_product import (
     BlockTiles,
     ProductSize,
     ProductTiles,
-    StepWork,
     product_seconds,
 )
 from tilewright.cost.issue import reloaded_rows, shared_cycles
@@ -133,7 +132,6 @@ __all__ = [
     "ROW_PAD",
     "UNIT_TILE",
     "WarpTiles",
-    "StepWork",
     "product_seconds",
     "Node",
     "Place",

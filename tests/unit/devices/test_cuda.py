@@ -215,9 +215,9 @@ class Boxes:
 
 def with_maps(**options):
     made, driver = device(**options)
-    for name in ("CUtensorMapDataType", "CUtensorMapInterleave", "CUtensorMapSwizzle", "CUtensorMapL2promotion",
-                 "CUtensorMapFloatOOBfill"):  # fmt: skip
-        setattr(driver, name, type(name, (), {"__getattr__": lambda self, text: text.rpartition("_")[2]})())
+    for name in ("DataType", "Interleave", "Swizzle", "L2promotion", "FloatOOBfill"):
+        words = type(name, (), {"__getattr__": lambda self, text: text.rpartition("_")[2]})()
+        setattr(driver, f"CUtensorMap{name}", words)
     driver._cuTensorMapEncodeTiled = Boxes
     return made, driver
 

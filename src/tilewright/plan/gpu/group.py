@@ -16,7 +16,7 @@ from typing import ClassVar, Final
 
 from tilewright import tiling
 from tilewright.analysis import Roles, narrowed, roles_of
-from tilewright.cost import ProductSize, StepWork, product_seconds
+from tilewright.cost import LAUNCH_SECONDS, ProductSize
 from tilewright.ir import F32, Load, Program, Stage, Store
 from tilewright.plan.gpu.product import made_by_products, nest_of, size_of
 from tilewright.plan.gpu.product_nest import ProductNest, block_tile
@@ -85,20 +85,28 @@ class GroupTiles:
         """Bytes of shared memory of a block."""
         return self.stages * (self.rows + self.columns) * self.depth * element + OTHER_BYTES
 
-    def work(self, size: ProductSize, target: GpuTarget) -> StepWork:
-        """What a block does in a step: each warpgroup reads its rows and all columns, for its products."""
-        groups, element = self.rows // ROWS, size.element
-        along = self.depth * element // 32
-        read = (self.rows + groups * self.columns) * self.depth * element
-        per_cycle = target.tensor_per_cycle * 2 / element
-        return StepWork(
-            self.computing // target.warp,
-            2.0 * along,
-            STEP_CYCLES + ROWS * self.columns * self.depth / per_cycle,
-            read,
-            0.0,
-            self.rows * self.columns * self.depth / per_cycle,
-        )
+
+def group_seconds(size: ProductSize, tiles: GroupTiles, target: GpuTarget) -> float:
+    """Seconds of a product: a multiprocessor has one block after the other.
+
+    In a step its units multiply, slices come from the second cache level, warpgroups read their rows and all
+    columns from shared memory; what a ring holds arrives meanwhile. Whatever takes longest decides. The first
+    slice and the results are waited for.
+    """
+    element, level = size.element, target.level
+    steps, blocks = size.sums // tiles.depth, size.rows // tiles.rows * (size.columns // tiles.columns)
+    read = (tiles.rows + tiles.rows // ROWS * tiles.columns) * tiles.depth * element
+    step = max(
+        tiles.rows * tiles.columns * tiles.depth / (target.tensor_per_cycle * 2 / element) + STEP_CYCLES,
+        (tiles.rows + tiles.columns) * tiles.depth * element / level("l2").bandwidth,
+        read / level("shared").bandwidth,
+        level("memory").latency / (tiles.stages - 1),
+    )
+    ends = 2 * level("memory").latency + tiles.rows * tiles.columns * 4 / level("l2").bandwidth
+    cycles = -(-blocks * size.batch // target.units) * (steps * step + ends)
+    moved = size.operand_bytes + size.batch * size.rows * size.columns * 4
+    least = moved / (level("memory").bandwidth * target.units)
+    return max(cycles, least) / (target.clock_hz or 1e9) + LAUNCH_SECONDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +149,7 @@ class GpuGroupProductRule(Rule[GroupProblem, GroupTiles]):
 
     def seconds(self, problem: GroupProblem, plan: GroupTiles) -> float | None:
         """By tiles, occupancy and waves."""
-        return product_seconds(problem.size, plan, problem.target)
+        return group_seconds(problem.size, plan, problem.target)
 
     def trees(self, problem: GroupProblem, plan: GroupTiles) -> tuple[tiling.Nest, ...]:
         """A tile a block, 64 rows of it a warpgroup, slices in a ring."""
@@ -229,8 +237,8 @@ def best_groups(size: ProductSize, target: GpuTarget) -> tuple[GroupTiles, float
     if not fitting:
         return None
     # of equals the one that copies further ahead
-    best = min(fitting, key=lambda t: (product_seconds(size, t, target), -t.stages, str(t)))
-    return best, product_seconds(size, best, target)
+    best = min(fitting, key=lambda t: (group_seconds(size, t, target), -t.stages, str(t)))
+    return best, group_seconds(size, best, target)
 
 
 def group_tree(problem: GroupProblem, plan: GroupTiles) -> tiling.Nest:
