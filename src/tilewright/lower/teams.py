@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
+from tilewright.analysis import padded_read
 from tilewright.ir import (
     BOX,
     CONST,
@@ -335,7 +336,7 @@ def _in_slots(b: Block, rings: Mapping[str, _Ring], loops: Mapping[str, For], sl
 
 
 def _boxed(s: Stmt, func: LoopFunction) -> Stmt:
-    """A copy with the hint that one instruction may do it, where it copies a box of an argument as it is."""
+    """A copy with the hint that one instruction may do it, where it is of a box of an argument, or zeros."""
     inside: Stmt = s
     loops: list[For] = []
     while isinstance(inside, For) and inside.kind.name == "serial" and inside.lo == ZERO:
@@ -345,9 +346,9 @@ def _boxed(s: Stmt, func: LoopFunction) -> Stmt:
         return s
     if not isinstance(inside.body, Store) or len(inside.body.writes) != 1:
         return s
-    value = inside.body.writes[0].value
+    found = padded_read(inside.body.writes[0].value)
     scopes = {b.name: b.scope for b in func.buffers}
-    if not isinstance(value, Load) or scopes.get(value.buffer) not in (GLOBAL, CONST):
+    if found is None or scopes.get(found[0].buffer) not in (GLOBAL, CONST):
         return s
     # loops of one iteration go
     first = next((f.var for f in loops if f.extent != ONE), loops[0].var)

@@ -20,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from tilewright.analysis import only_inside, padded_read
 from tilewright.codegen.clike.dialect import Dialect
 from tilewright.codegen.clike.helpers import Helpers
 from tilewright.codegen.clike.launches import Grid, leaves, team_grid
@@ -38,7 +39,6 @@ from tilewright.ir import (
     For,
     If,
     Index,
-    Load,
     Seq,
     Stmt,
     Store,
@@ -49,6 +49,7 @@ from tilewright.ir import (
     buffer,
     dtype_of,
     floordiv,
+    int_range,
     mod,
     simplify,
     stmt_children,
@@ -441,11 +442,13 @@ class TeamCalls(WarpCalls):
         if not isinstance(body, Store) or len(body.writes) != 1 or self._filled is None:
             return False
         (w,) = body.writes
-        if not isinstance(w.value, Load) or w.buffer not in self.shared or w.value.buffer in self.shared:
+        read = padded_read(w.value)
+        if read is None or w.buffer not in self.shared or read[0].buffer in self.shared:
             return False
-        source, target = self.place(w.value.buffer), self.place(w.buffer)
+        load, conditions = read
+        source, target = self.place(load.buffer), self.place(w.buffer)
         inner = {**self.env, **{f.var: (f.lo, f.hi - 1) for f in loops}}
-        at = [simplify(i, inner) for i in source.buffer.physical(w.value.indices)]
+        at = [simplify(i, inner) for i in source.buffer.physical(load.indices)]
         shape = [e.const for e in source.buffer.physical_shape if e.is_const]
         strides = [x for x in source.strides if isinstance(x, int)]
         if not len(shape) == len(strides) == len(at) <= MOST_RANK or source.shift or source.buffer.halo:
@@ -467,13 +470,19 @@ class TeamCalls(WarpCalls):
             return False
         if any(b > n for b, n in zip(box, shape, strict=True)) or box[-1] * nbytes % STRIDE_BYTES:
             return False
+        ends = {name: (int_range(lo, inner)[0], int_range(hi, inner)[1]) for name, (lo, hi) in inner.items()}
+        ranges = {name: (lo, hi + 1) for name, (lo, hi) in ends.items() if lo is not None and hi is not None}
+        # what the instruction leaves out are zeros, and the same elements
+        said = [simplify(x, inner) for x in conditions]
+        if not only_inside(at, shape, said, ranges):
+            return False
         total = simplify(self.offset(target, w.indices)[0], inner)
         swizzle = self._lies(total, order, box[-1] * nbytes, target.buffer.dtype)
         if swizzle is None:
             return False
         start = dict.fromkeys((f.var for f in loops), ZERO)
         key = TensorMap(
-            self.arguments.index(w.value.buffer),
+            self.arguments.index(load.buffer),
             "tf32" if w.buffer in self._as_tf32 else source.buffer.dtype.name, tuple(shape), tuple(strides),
             tuple(box), swizzle,
         )  # fmt: skip

@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from tilewright import tiling
-from tilewright.analysis import Roles, narrowed, roles_of
+from tilewright.analysis import Roles, narrowed, only_inside, padded_read, roles_of
 from tilewright.cost import LAUNCH_SECONDS, ProductSize
-from tilewright.ir import F32, Load, Program, Stage, Store
-from tilewright.plan.gpu.product import made_by_products, nest_of, size_of
-from tilewright.plan.gpu.product_nest import ProductNest, block_tile
+from tilewright.ir import F32, Program, Stage, Store
+from tilewright.plan.gpu.product import MULTIPLES, made_by_products, nest_of, size_of
+from tilewright.plan.gpu.product_nest import ProductNest
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
 from tilewright.target import GpuTarget
@@ -44,6 +44,10 @@ MOST_REGISTERS: Final = 240
 OTHER_REGISTERS: Final = 40
 #: Bytes of shared memory besides slices: barriers of a ring, and what slices are aligned by.
 OTHER_BYTES: Final = 2048
+#: Results of a product whose tiles are not whole: code generation looks at all places of its ends.
+MOST_PADDED: Final = 1 << 28
+#: Rows of tiles that blocks take together: 16 by 8 of a wave of 132, whose slices are fewest.
+TURN: Final = 8
 #: Cycles from one step to the next of a warpgroup: waits for barriers of slots and for units.
 STEP_CYCLES: Final = 40
 
@@ -94,7 +98,7 @@ def group_seconds(size: ProductSize, tiles: GroupTiles, target: GpuTarget) -> fl
     slice and the results are waited for.
     """
     element, level = size.element, target.level
-    steps, blocks = size.sums // tiles.depth, size.rows // tiles.rows * (size.columns // tiles.columns)
+    steps, blocks = size.sums // tiles.depth, -(-size.rows // tiles.rows) * -(-size.columns // tiles.columns)
     read = (tiles.rows + tiles.rows // ROWS * tiles.columns) * tiles.depth * element
     step = max(
         tiles.rows * tiles.columns * tiles.depth / (target.tensor_per_cycle * 2 / element) + STEP_CYCLES,
@@ -162,7 +166,7 @@ def group_problem(
     """A product as matrix units of warpgroups do it; ``None`` where they cannot.
 
     Both factors are copies of boxes: elements of an argument one by one, whose strides are multiples of 16
-    bytes. Numbers of more than two bytes lie along the sums.
+    bytes, and zeros beyond them. Numbers of more than two bytes lie along the sums.
     """
     made = made_by_products(program, stages)
     if made is None or not target.group_units:
@@ -174,6 +178,8 @@ def group_problem(
     kind = _kind(roles, target)
     along = tuple(_lies_along(program, stage, axis) for stage, axis in ((a, "i"), (b, "j")))
     size = size_of(program, nest, a, b)
+    if (a.extent("i"), b.extent("j")) != (size.rows, size.columns) and size.rows * size.columns > MOST_PADDED:
+        return None
     if kind is None or None in along or (size.element > 2 and along != (True, True)):
         return None
     if best_groups(size, target) is None:
@@ -195,9 +201,10 @@ def _lies_along(program: Program, stage: Stage, axis: str) -> bool | None:
     """Whether what a stage copies lies along the sums, or along its other axis; ``None``: it is no box."""
     if not isinstance(stage.body, Store) or len(stage.body.writes) != 1 or stage.init is not None:
         return None
-    value = stage.body.writes[0].value
-    if not isinstance(value, Load):
+    found = padded_read(stage.body.writes[0].value)
+    if found is None:
         return None
+    value, conditions = found
     source = program.buffer(value.buffer)
     shape = source.physical_shape
     if source.layout is not None or source.halo is not None or not all(e.is_const for e in shape):
@@ -208,6 +215,9 @@ def _lies_along(program: Program, stage: Stage, axis: str) -> bool | None:
         return None
     if any(name is None and not i.is_const for name, i in zip(names, value.indices, strict=True)):
         return None
+    ranges = {it.name: (0, stage.extent(it.name)) for it in stage.iters}
+    if not only_inside(value.indices, [e.const for e in shape], conditions, ranges):
+        return None
     if shape[-1].const * source.dtype.bytes % 16 or names[-1] not in ("k", axis):
         return None
     return names[-1] == "k"
@@ -215,8 +225,13 @@ def _lies_along(program: Program, stage: Stage, axis: str) -> bool | None:
 
 def refusal(size: ProductSize, tiles: GroupTiles, target: GpuTarget) -> str:
     """Why tiles are none for a product; empty where they are."""
-    if size.rows % tiles.rows or size.columns % tiles.columns:
-        return "a block's tile does not divide the matrix"
+    for of, tile, multiple in zip(
+        (size.rows, size.columns), (tiles.rows, tiles.columns), MULTIPLES, strict=False
+    ):
+        if tile > of:
+            return "a block's tile is larger than the matrix"
+        if of % tile and -(-of // multiple) * multiple % tile:
+            return "a block's tile does not divide the matrix, nor what that is filled up to"
     if size.sums % tiles.depth or size.sums // tiles.depth < tiles.stages:
         return f"steps of {tiles.depth} do not divide the sums, or there are fewer than slots"
     if tiles.depth * size.element != LINE:
@@ -276,7 +291,20 @@ def group_tree(problem: GroupProblem, plan: GroupTiles) -> tiling.Nest:
     hints = (("teams", f"{plan.stages}:{COPYING}:{room // EIGHT * EIGHT}"),)
     steps = Level((("k", plan.depth),), sequence(*copies, sums), "serial", hints, "guard")
     start = Place(nest.product, "init", "register", begun)
-    return block_tile(nest, plan, sequence(start, steps), taken)
+    body = sequence(Place(nest.product, "make", "register", sequence(start, steps)), taken)
+    body = Level(_order(problem, plan), body, "block.x", (), "mask")
+    if nest.batch is not None:
+        body = Level(((nest.batch, 1),), body, "block.z", (), "mask")
+    return tiling.Nest(nest.root, body)
+
+
+def _order(problem: GroupProblem, plan: GroupTiles) -> tuple[tuple[str, int], ...]:
+    """Tiles in the order of blocks: down a few rows, then the next column: neighbours share slices."""
+    nest, tiles = problem.nest, -(-problem.size.rows // plan.rows)
+    turn = next((n for n in (TURN, TURN // 2, TURN // 4) if tiles > n and tiles % n == 0), 1)
+    outer = ((nest.rows, turn * plan.rows),) if turn > 1 else ()
+    inner = ((nest.columns, plan.columns), (nest.rows, plan.rows))
+    return (*outer, *inner)
 
 
 def _slice(name: str, axis: str, length: int, along: bool, element: int) -> Place:

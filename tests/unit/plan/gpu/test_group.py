@@ -11,7 +11,7 @@ import pytest
 from devices import HAVE_NVRTC
 from tilewright import lang, tiling
 from tilewright.build import kernel_source, lowered_for
-from tilewright.codegen import compile_cuda
+from tilewright.codegen import compile_cuda, emit_kernels
 from tilewright.cost import Machine
 from tilewright.ir import Teams, dtype_of, locate, run_function
 from tilewright.plan import plan_unit
@@ -59,10 +59,11 @@ CASES = [
     (product(128, 256, 128, "f16", turned=(True, True), out="f16", relu=True), "group"),
     (product(128, 128, 64, "f32", turned=(False, False)), "group"),
     (product(128, 128, 128, batch=(2,), turned=(True, False)), "group"),
-    # f32 lies along the sums; rows of bytes are multiples of 16; all is whole tiles
+    (product(100, 120, 128), "group"),
+    # f32 lies along the sums; so many terms are whole steps; rows are multiples of 16 bytes
     (product(128, 128, 64, "f32"), "matrix"),
     (product(128, 128, 100), "matrix"),
-    (product(72, 128, 128), "matrix"),
+    (product(128, 99, 128), "matrix"),
 ]
 
 
@@ -83,31 +84,34 @@ def fast(windows, _):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("dtype", "turned"), [("bf16", (False, True)), ("f16", (True, False)), ("f32", (False, False))]
+    ("size", "dtype", "turned"),
+    [
+        ((64, 64), "bf16", (False, True)),
+        ((64, 64), "f16", (True, False)),
+        ((64, 64), "f32", (False, False)),
+        ((72, 64), "f16", (False, True)),
+        ((64, 88), "bf16", (True, False)),
+    ],
 )
-def test_they_are_right_in_any_order(dtype, turned):
-    """A tile of a block with its ring, the factors lying all ways."""
-    program = product(64, 64, 128 if dtype != "f32" else 64, dtype, turned=turned)
-    s = Schedule(program).as_matrices("C", (64, 64, 32), "P", narrow=True)
-    stages = ("P_a", "P_b", "P")
-    problem = group_problem(s.require_program(), H200, "C", stages)
+def test_they_are_right_in_any_order(size, dtype, turned):
+    """A tile of a block with its ring, the factors lying all ways; zeros beyond them."""
+    k, depth = (64, 32) if dtype == "f32" else (128, 64)
+    program = product(*size, k, dtype, turned=turned)
+    s = Schedule(program).as_matrices("C", (*(64 if n == 64 else 128 for n in size), 32), "P", narrow=True)
+    problem = group_problem(s.require_program(), H200, "C", ("P_a", "P_b", "P"))
     assert problem is not None
-    lowered = lowered_for(
-        tiling.apply(s, [group_tree(problem, GroupTiles(64, 64, 64 if dtype != "f32" else 32, 2))]).func,
-        "cuda",
-    )
+    lowered = lowered_for(tiling.apply(s, [group_tree(problem, GroupTiles(64, 64, depth, 2))]).func, "cuda")
     assert any(True for _ in locate(lowered.body, Teams))
+    assert len(emit_kernels(lowered, "cuda").kernels[0].maps) == 2
     rng = np.random.default_rng(0)
     given = {
         b.name: rng.integers(-3, 4, [e.const for e in b.shape]).astype(dtype_of(b.dtype.name).numpy)
         for b in program.inputs
     }
-    a, b = (
-        given[name].astype(np.float64).T if turn else given[name].astype(np.float64)
-        for name, turn in zip("AB", turned, strict=True)
-    )
+    wide = [given[name].astype(np.float64) for name in "AB"]
+    first, second = (x.T if turn else x for x, turn in zip(wide, turned, strict=True))
     got = run_function(lowered, given, instructions={row.name: fast for row in H200.group_units})["C"]
-    np.testing.assert_array_equal(got, a @ b.T)
+    np.testing.assert_array_equal(got, first @ second.T)
 
 
 def disassembled(cubin, tmp_path):

@@ -15,7 +15,7 @@ from tilewright.plan import RULES, build_unit, plan_from_json, plan_unit, rewrit
 from tilewright.poly import check_legal
 from tilewright.schedule import Schedule
 from tilewright.support import ArtefactError, assert_close
-from tilewright.target import A100, H200, POCL, RTX_4090, V100
+from tilewright.target import A100, POCL, RTX_4090, V100
 
 #: Registers that tiles of the default may take.
 MOST_REGISTERS = 200
