@@ -107,6 +107,7 @@ def altered(path, to, change):
         (lambda d: d["device"]["kernels"][0].__setitem__(2, 0), "device: kernels"),
         (lambda d: d["device"]["kernels"][0].__setitem__(1, 99), "device: kernels"),
         (lambda d: d["device"].update(kernels=[3]), "device: kernels"),
+        (lambda d: d["device"]["kernels"][0].append([0, 0]), "has a tensor map that is none"),
         (lambda d: d["device"].update(kernels={}), "device: kernels"),
         (lambda d: d["device"].update(kernels=[]), "the kernels of the launches"),
         (lambda d: d["device"].update(steps=[3]), "device: steps"),

@@ -5,6 +5,7 @@ import pytest
 
 from tilewright import lang
 from tilewright.build import lowered_for
+from tilewright.codegen import emit_kernels
 from tilewright.ir import (
     LOWERED,
     DeadlockError,
@@ -18,6 +19,7 @@ from tilewright.ir import (
     run_function,
     verify,
 )
+from tilewright.lower import form_teams
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import INTERPRETED
@@ -134,3 +136,62 @@ def test_loops_that_no_team_copies_for():
         inner.unroll("i_i") and inner.partition("i_i", 1).annotate("i_i_1", "teams", "2"),
         "not counted from 0",
     )
+
+
+COPIED = """
+function("f", outputs=[Y])
+X = f32[8, 4]
+Y = f32[8, 4]
+for b in thread("block.x", 1):
+    for k in range(2, hints={"teams": "2"}):
+        T = alloc(f32[8, 4], scope="shared", layout=index_map([d0, d1], [d0 - 4*k, d1], [4, 4]))
+        for i in range(4):
+            with block("T"):
+                r = par(0, 8, i + 4*k)
+                T[r, 1] = X[r, 1]
+        for i1 in range(4):
+            with block("Y"):
+                r = par(0, 8, i1 + 4*k)
+                Y[r, 1] = T[r, 1]
+"""
+USE = COPIED[COPIED.index("        for i1") :]
+#: A second part of the tile, and a use that writes it after it was used.
+PART = COPIED[COPIED.index("        for i in") : COPIED.index("        for i1")]
+PART = PART.replace("i in", "i2 in").replace("i + 4*k", "i2 + 4*k + 1").replace('"T"', '"T2"')
+LATER = USE + USE.replace("i1", "i3").replace('"Y"', '"Z"').replace("Y[r, 1] = T[r, 1]", "T[r, 1] = X[r, 1]")
+WRONG = [
+    ("X[r, 1]", "Y[r, 1]", "copies from 'Y', which the block writes"),
+    (USE, LATER, "writes 'T' where it uses it"),
+    ("[d0 - 4*k, d1]", "[(d0 + k) % 4, d1]", "moves 'T' so that its tiles lie differently"),
+    (USE, PART + USE, "fills 'T' by parts"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "match"), WRONG)
+def test_copies_that_cannot_run_ahead(old, new, match):
+    assert form_teams(parse_function(COPIED)) != parse_function(COPIED)
+    with pytest.raises(ScheduleError, match=match):
+        form_teams(parse_function(COPIED.replace(old, new)))
+
+
+def test_loops_under_conditions():
+    lines = COPIED.splitlines()
+    at = next(n for n, line in enumerate(lines) if "for k in" in line)
+    inside = "\n".join([*lines[:at], "    if b + 0*1 >= 0:", *("    " + line for line in lines[at:])])
+    with pytest.raises(ScheduleError, match="is under a condition"):
+        form_teams(parse_function(inside))
+
+
+CHANGES = [
+    ('thread("thread.x", 128)', 'thread("thread.x", 64)', "done by the 128 threads of a warpgroup together"),
+    ('f32[64, 8], scope="register"', 'f32[64, 8], scope="shared"', "sums in registers"),
+    ("", "", "do not lie evenly"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "match"), CHANGES)
+def test_products_that_no_warpgroup_does(old, new, match):
+    text = print_function(lowered_for(product().func, "cuda"))
+    assert old in text
+    with pytest.raises(ScheduleError, match=match):
+        emit_kernels(parse_function(text.replace(old, new) if old else text), "cuda")

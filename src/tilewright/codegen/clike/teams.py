@@ -401,22 +401,18 @@ class TeamCalls(WarpCalls):
         at = [simplify(substitute_index(i, of_thread), inner) for i in at]
         total = simplify(self.offset(place, tuple(at))[0], inner)
         nbytes = place.buffer.dtype.bytes
-        found: MatrixPlace | None = None
-        first = values(sorted(total.vars - set(names)), env)
-        if first is None:
-            raise self._uneven(w)
-        for point in first:
+        found: set[MatrixPlace | None] = set()
+        for point in values(sorted(total.vars - set(names)), env) or ():
             spread = placed(total, {**point, **dict(zip(names, grid, strict=True))}) * nbytes
             matrix = _of_rows(np.broadcast_to(spread, counts), factor)
-            here = None if matrix is None else matrix_place(matrix, nbytes)
-            if here is None or found not in (None, here):
-                raise self._uneven(w)
-            found = here
-        assert found is not None  # there is a point
+            found.add(None if matrix is None else matrix_place(matrix, nbytes))
+        said = found.pop() if len(found) == 1 else None
+        if said is None:
+            raise self._uneven(w)
         base = dict.fromkeys(names, ZERO)
         start = substitute_index(total, base)
         start = substitute_index(start, {"@group": floordiv(var(self._threads), GROUP)})
-        return f"&{place.text}[{self.index_text(simplify(start, self.env))}]", found
+        return f"&{place.text}[{self.index_text(simplify(start, self.env))}]", said
 
     # -- boxes ----------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tilewright.ir import Teams, dtype_of, locate, run_function
 from tilewright.plan import plan_unit
 from tilewright.plan.gpu.group import GroupTiles, group_problem, group_tree
 from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
 from tilewright.target import A100, H200
 
 MACHINE = Machine(H200, 1)
@@ -112,6 +114,21 @@ def test_they_are_right_in_any_order(size, dtype, turned):
     first, second = (x.T if turn else x for x, turn in zip(wide, turned, strict=True))
     got = run_function(lowered, given, instructions={row.name: fast for row in H200.group_units})["C"]
     np.testing.assert_array_equal(got, first @ second.T)
+
+
+def test_types_that_lie_along_the_sums():
+    s, other = (
+        Schedule(product(64, 64, 64, "f32", turned=(False, turn))).as_matrices(
+            "C", (64, 64, 32), "P", narrow=True
+        )
+        for turn in (True, False)
+    )
+    stages = ("P_a", "P_b", "P")
+    assert group_problem(s.require_program(), H200, "C", stages) is None
+    wrong = replace(group_problem(other.require_program(), H200, "C", stages), along=(True, False))
+    lowered = lowered_for(tiling.apply(s, [group_tree(wrong, GroupTiles(64, 64, 32, 2))]).func, "cuda")
+    with pytest.raises(ScheduleError, match="takes 'P_b' with neighbours along the sums together"):
+        emit_kernels(lowered, "cuda")
 
 
 def disassembled(cubin, tmp_path):
