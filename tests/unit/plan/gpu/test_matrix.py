@@ -15,7 +15,7 @@ from tilewright.plan import RULES, build_unit, plan_from_json, plan_unit, rewrit
 from tilewright.poly import check_legal
 from tilewright.schedule import Schedule
 from tilewright.support import ArtefactError, assert_close
-from tilewright.target import A100, POCL, RTX_4090, V100
+from tilewright.target import A100, H200, POCL, V100
 
 #: Registers that tiles of the default may take.
 MOST_REGISTERS = 200
@@ -106,8 +106,15 @@ def test_tiles_are_legal_by_the_exact_judge():
     assert not check_legal(before.func, insert_barriers(loops.func))
 
 
-@pytest.mark.parametrize("target", [A100, RTX_4090], ids=lambda x: x.name)
-@pytest.mark.parametrize(("dtype", "turned"), [("f16", False), ("bf16", True), ("f32", False), ("i8", False)])
+@pytest.mark.parametrize(
+    ("target", "dtype", "turned"),
+    [
+        (A100, "f16", False), (A100, "bf16", True), (A100, "f32", False), (A100, "i8", False),
+        # others of its products are of warpgroups
+        (H200, "f32", False), (H200, "i8", False),
+    ],
+    ids=lambda x: getattr(x, "name", str(x)),
+)  # fmt: skip
 def test_registers_are_bounded_and_never_spilled(dtype, turned, target):
     planned = plan_unit(product(1024, 768, 512, dtype, turned=turned), Machine(target, 1))
     tiles = tiles_of(planned)
