@@ -27,6 +27,7 @@ from tilewright.analysis.extrema import BestPair, Order, best_pair_of, better
 from tilewright.analysis.footprint import footprint, span
 from tilewright.analysis.matrices import Roles, guards_of, narrowed, roles_of, unchanged
 from tilewright.analysis.operator import Operand, Operator, Window, find_operator
+from tilewright.analysis.padded import only_inside, padded_read
 from tilewright.analysis.readers import pointwise_reader, reads_in_place
 from tilewright.analysis.scans import Scan, scan_of
 from tilewright.analysis.updates import (
@@ -39,6 +40,8 @@ from tilewright.analysis.updates import (
 )
 
 __all__ = [
+    "only_inside",
+    "padded_read",
     "around",
     "ARRAYS",
     "Access",

@@ -75,7 +75,7 @@ def lowered_for(func: LoopFunction, language: str) -> LoopFunction:
     """
     if language == "c":
         return lower_for_c(func)
-    return lower(func, native=ALL_CALLS, expanded=BUILT_IN if language == "opencl" else {})
+    return lower(func, native=ALL_CALLS, expanded=BUILT_IN if language == "opencl" else {}, teams=language == "cuda")
 
 
 def load_source(device: Device, text: str, cache: ObjectCache | None) -> DeviceModule:
@@ -150,6 +150,7 @@ class LoadedKernels:
                     scalars=tuple(kind(known[name]) for name in entry.scalars),
                     shared_bytes=entry.dynamic_bytes,
                     step=step,
+                    maps=entry.maps,
                 )
             )
 

@@ -18,6 +18,7 @@ _ENTRY: Final = re.compile(r"Compiling entry function '(\w+)'")
 _FRAME: Final = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED: Final = re.compile(r"Used (\d+) registers")
 _SHARED: Final = re.compile(r"(\d+) bytes smem")
+_WARNED: Final = re.compile("Potential Performance Loss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +39,19 @@ class CudaModule:
     cubin: bytes
     ptx: str
     resources: Mapping[str, KernelResources]
+    warnings: tuple[str, ...] = ()
+    """What the compiler says of code that is right but slow, as where matrix units wait for each other."""
 
 
 def compile_cuda(text: str, arch: str) -> CudaModule:
-    """Compile CUDA C++ for an architecture such as ``sm_90``.
+    """Compile CUDA C++ for an architecture such as ``sm_90``, or ``sm_90a`` with what only it has.
 
     Raises InstallationError without cuda-bindings or NVRTC, TargetError for an architecture that the
     installed NVRTC does not know, InternalError where it refuses the text.
     """
     nvrtc = _nvrtc()
     numbers = _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs(), "to list architectures")
-    known = [f"sm_{number}" for number in numbers]
+    known = [f"sm_{number}{suffix}" for number in numbers for suffix in _suffixes(int(number))]
     if arch not in known:
         hint = known_names(arch, known, "those it knows")
         if (len(arch), arch) < (len(known[0]), known[0]):
@@ -68,7 +71,16 @@ def compile_cuda(text: str, arch: str) -> CudaModule:
         ptx = _read(nvrtc, program, "PTX").decode().rstrip("\0")
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return CudaModule(cubin, ptx, MappingProxyType(read_resources(log)))
+    warnings = tuple(line for line in log.splitlines() if _WARNED.search(line))
+    return CudaModule(cubin, ptx, MappingProxyType(read_resources(log)), warnings)
+
+
+def _suffixes(number: int) -> tuple[str, ...]:
+    """The kinds of code for an architecture: that of all later ones, its own, that of its family.
+
+    CUDA C++ Programming Guide, "Feature Availability": specific ones from 9.0 on, families from 10.0 on.
+    """
+    return ("", "a", "f") if number >= 100 else ("", "a") if number >= 90 else ("",)
 
 
 def read_resources(log: str) -> dict[str, KernelResources]:

@@ -24,7 +24,7 @@ from tilewright.devices.model import (
 )
 from tilewright.runtime import address_of
 from tilewright.support import InputError, InternalError, ResourceError, TargetError, format_bytes
-from tilewright.target import CudaDriver, first_cuda_device
+from tilewright.target import CudaDriver, TensorMap, first_cuda_device
 
 LOST: Final = frozenset(
     {
@@ -62,7 +62,7 @@ class CudaDevice(LendingDevice):
         Raises InstallationError without cuda-bindings or driver, TargetError where there is no such device.
         """
         found = first_cuda_device(driver)
-        if wanted and wanted != found.arch:
+        if wanted and wanted.rstrip("a") != found.arch.rstrip("a"):
             raise TargetError(
                 f"the kernels are for {wanted}, but the device here, {found.name}, is {found.arch}",
                 hint=f"compile for cuda:{found.arch}, or with --emit for a device elsewhere",
@@ -104,6 +104,34 @@ class CudaDevice(LendingDevice):
         if title in FOREIGN:
             raise TargetError(f"the kernels are not for {self.name}, which is {self.arch} ({title})")
         raise InternalError(f"CUDA refuses {what}: {title}")
+
+    def tensor_map(self, said: TensorMap, pointer: int) -> Any:
+        """What the driver makes of a tensor map. Raises TargetError for a driver that has none."""
+        driver = self._driver.module
+        if not hasattr(driver, "cuTensorMapEncodeTiled"):
+            raise TargetError(
+                "the driver's interface here has no tensor maps, which the kernels copy by",
+                hint="pip install 'cuda-bindings>=12.9'",
+            )
+        types = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "tf32": "TFLOAT32"}
+        turned = f"{said.swizzle}B" if said.swizzle else "NONE"
+        kind = driver.CUtensorMapDataType
+        # as the driver has them: fastest first, strides in bytes, without that of neighbours
+        return self.call(
+            "cuTensorMapEncodeTiled",
+            getattr(kind, f"CU_TENSOR_MAP_DATA_TYPE_{types[said.dtype]}"),
+            len(said.shape),
+            pointer,
+            list(reversed(said.shape)),
+            [stride * said.element for stride in reversed(said.strides[:-1])],
+            list(reversed(said.box)),
+            [1] * len(said.shape),
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{turned}"),
+            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            what="a tensor map",
+        )
 
     def _current(self) -> None:
         """Make the context that of the calling thread."""
@@ -228,6 +256,7 @@ class CudaModule(DeviceModule):
         buffers: Sequence[Memory],
         scalars: Sequence[np.generic],
         shared_bytes: int,
+        maps: Sequence[TensorMap] = (),
     ) -> CudaLaunch:
         """:meth:`DeviceModule.prepare`."""
         device = self.device
@@ -246,9 +275,12 @@ class CudaModule(DeviceModule):
         for s in scalars:
             wide = s.dtype.itemsize == ctypes.sizeof(ctypes.c_int64)
             values.append(ctypes.c_int64(int(s)) if wide else ctypes.c_int32(int(s)))
+        made = [device.tensor_map(each, pointers[each.buffer]) for each in maps]
         # the driver takes the addresses of the arguments
-        table = (ctypes.c_void_p * max(1, len(values)))(*map(ctypes.addressof, values))
-        return CudaLaunch(device, symbol, function, grid, block, shared_bytes, table, (values, list(buffers)))
+        places = [*map(ctypes.addressof, values), *(int(each.getPtr()) for each in made)]
+        table = (ctypes.c_void_p * max(1, len(places)))(*places)
+        kept = (values, made, list(buffers))
+        return CudaLaunch(device, symbol, function, grid, block, shared_bytes, table, kept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

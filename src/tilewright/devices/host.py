@@ -30,6 +30,7 @@ from tilewright.devices.model import (
 )
 from tilewright.runtime import ALIGNMENT, address_of, aligned_empty
 from tilewright.support import InputError, InternalError, ResourceError
+from tilewright.target import TensorMap
 
 _FLAGS: Final = ("-std=c99", "-fvisibility=default", "-fopenmp")
 _SCALARS: Final = {"int64": ctypes.c_int64}
@@ -67,6 +68,7 @@ class HostModule(DeviceModule):
         buffers: Sequence[Memory],
         scalars: Sequence[np.generic],
         shared_bytes: int,
+        maps: Sequence[TensorMap] = (),
     ) -> HostLaunch:
         """:meth:`DeviceModule.prepare`."""
         function = self._library[symbol]

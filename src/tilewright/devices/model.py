@@ -10,6 +10,8 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.target import TensorMap
+
 Language = Literal["opencl", "cuda", "c"]
 Array: TypeAlias = npt.NDArray[Any]
 Extents: TypeAlias = tuple[int, int, int]
@@ -57,10 +59,11 @@ class DeviceModule(ABC):
         buffers: Sequence[Memory],
         scalars: Sequence[np.generic],
         shared_bytes: int,
+        maps: Sequence[TensorMap] = (),
     ) -> Launch:
         """A launch of one kernel with all its arguments, to be done again and again.
 
-        ``shared_bytes`` are those given with the launch.
+        ``shared_bytes`` are those given with the launch; ``maps`` come after the scalars.
         """
 
 

@@ -22,7 +22,7 @@ from tilewright.devices.model import (
     Memory,
 )
 from tilewright.support import InternalError, ResourceError, format_bytes
-from tilewright.target import choose_opencl_device, pyopencl
+from tilewright.target import TensorMap, choose_opencl_device, pyopencl
 
 
 class OpenClDevice(Device):
@@ -149,6 +149,7 @@ class OpenClModule(DeviceModule):
         buffers: Sequence[Memory],
         scalars: Sequence[np.generic],
         shared_bytes: int,
+        maps: Sequence[TensorMap] = (),
     ) -> OpenClLaunch:
         """:meth:`DeviceModule.prepare`."""
         # a kernel object of its own: it holds the arguments

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tilewright.devices.model import DEVICE_ALIGNMENT, Array, Device, DeviceModule, Extents, Launch, Memory
 from tilewright.runtime import ARENA, CONSTANT, FIRST, INPUT, OUTPUT, BufferRef, RangeCheck
 from tilewright.support import InputError, ResourceError, TargetError, format_bytes
+from tilewright.target import TensorMap
 
 _NANO: Final = 1e9
 
@@ -29,6 +30,7 @@ class DeviceCall:
     scalars: tuple[np.generic, ...]
     shared_bytes: int
     step: int
+    maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,6 +189,7 @@ class DevicePlan:
                 [memory(r) for r in call.buffers],
                 call.scalars,
                 call.shared_bytes,
+                call.maps,
             )
             for call in contents.calls
         ]

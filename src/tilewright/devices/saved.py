@@ -22,12 +22,14 @@ from tilewright.runtime import (
     Manifest,
     OpenedModel,
     SavedDynamicModel,
+    SavedKernel,
     SavedModel,
     SavedNest,
     load_opened,
     open_saved_model,
 )
 from tilewright.support import ArtefactError, InputError, Settings, WaitPolicy, quoted_path
+from tilewright.target import TensorMap, read_tensor_map
 
 _SCALARS: Final[Mapping[int, type[np.int32] | type[np.int64]]] = MappingProxyType({4: np.int32, 8: np.int64})
 
@@ -123,6 +125,7 @@ def _plan(opened: OpenedModel, manifest: Manifest, code: DeviceCode) -> DevicePl
                 scalars=tuple(kind(int(value)) for value in call.params),
                 shared_bytes=kernel.shared_bytes,
                 step=step,
+                maps=_maps(opened.shown, kernel, len(call.buffers)),
             )
         )
     contents = DevicePlanContents(
@@ -135,6 +138,15 @@ def _plan(opened: OpenedModel, manifest: Manifest, code: DeviceCode) -> DevicePl
         checks=manifest.checks,
     )
     return DevicePlan(device, contents)
+
+
+def _maps(shown: str, kernel: SavedKernel, buffers: int) -> tuple[TensorMap, ...]:
+    try:
+        return tuple(read_tensor_map(numbers, buffers) for numbers in kernel.maps)
+    except ValueError:
+        raise ArtefactError(
+            f"{shown} has a tensor map that is none, of {kernel.symbol!r}", hint="save the model again"
+        ) from None
 
 
 def _check_device(shown: str, code: DeviceCode, device: Device) -> None:

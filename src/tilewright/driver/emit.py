@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from tilewright.build import flops, kernel_source, moved_bytes
@@ -57,6 +57,8 @@ class EmittedUnit:
                 "threads": [str(extent) for extent in entry.grid.threads],
                 "shared_bytes": entry.shared_bytes,
             }
+            if entry.maps:
+                row["tensor_maps"] = [asdict(each) for each in entry.maps]
             if used := self.resources.get(entry.symbol):
                 row |= {"registers": used.registers, "spilled_bytes": used.spilled, "stack_bytes": used.stack}
             rows.append(row)

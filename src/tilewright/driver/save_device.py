@@ -40,6 +40,7 @@ def save_for_device(
             block=call.block,
             shared_bytes=call.shared_bytes,
             scalar_bytes=call.scalars[0].dtype.itemsize if call.scalars else 4,
+            maps=tuple(each.numbers() for each in call.maps),
         )
         calls.append(
             KernelCall(

@@ -121,8 +121,10 @@ from tilewright.ir.extent import (
 from tilewright.ir.hints import (
     ASYNCHRONOUS,
     ATOMIC_UPDATES,
+    BOX,
     HINTS,
     PrefetchHint,
+    TeamsHint,
     atomically,
     hint_problem,
     in_place_hints,
@@ -130,6 +132,7 @@ from tilewright.ir.hints import (
     nontemporal_hints,
     prefetch_hints,
     reloaded_part,
+    teams_hint,
     unroll_factor,
 )
 from tilewright.ir.index import (
@@ -156,6 +159,7 @@ from tilewright.ir.index import (
 from tilewright.ir.interp import run_function, run_program
 from tilewright.ir.interp_block import Instruction
 from tilewright.ir.interp_memory import (
+    DeadlockError,
     DivergenceError,
     DomainError,
     ExecutionError,
@@ -214,6 +218,7 @@ from tilewright.ir.stmt import (
     Along,
     Barrier,
     Block,
+    Channel,
     Condition,
     Exec,
     For,
@@ -226,6 +231,9 @@ from tilewright.ir.stmt import (
     Seq,
     Stmt,
     Store,
+    Sync,
+    Team,
+    Teams,
     Window,
     WindowMode,
     condition_of,
@@ -309,7 +317,15 @@ __all__ = [
     "DECOMPOSED",
     "DTYPES",
     "DType",
+    "BOX",
+    "DeadlockError",
+    "TeamsHint",
+    "teams_hint",
     "DivergenceError",
+    "Channel",
+    "Sync",
+    "Team",
+    "Teams",
     "DomainError",
     "Env",
     "Exec",

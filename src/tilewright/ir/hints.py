@@ -15,13 +15,16 @@ from tilewright.ir.stmt import For
 
 ASYNCHRONOUS: Final = "asynchronous"
 """Set by lowering: what a loop copies to shared memory may arrive at the next barrier."""
+BOX: Final = "box"
+"""Set by lowering: a loop, with those inside of it, copies a box of an argument to shared memory."""
 ATOMIC_UPDATES: Final = "atomic"
 """Set by lowering: the buffers, by commas, whose elements threads of this loop update at once."""
 #: Hints that a user may give.
-HINTS: Final = ("in_place", "nontemporal", "outline", "pipeline", "prefetch", "reload", "unroll")
+HINTS: Final = ("in_place", "nontemporal", "outline", "pipeline", "prefetch", "reload", "teams", "unroll")
 _NAME: Final = re.compile(r"\A\w+")
 _COUNT: Final = re.compile(r"[1-9]\d{0,8}")
 _PART: Final = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,3})")
+_TEAMS: Final = re.compile(r"([1-9]\d{0,2})(?::(\d{1,3}):(\d{1,3}))?")
 _PREFETCH: Final = re.compile(r"(\w+)(?:(@spread)(?::([123]))?|@(\d{1,9})|\+(\d{1,12})(?::([123]))?)?")
 
 
@@ -40,9 +43,22 @@ class PrefetchHint:
     spread: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class TeamsHint:
+    """What a loop's tiles are copied ahead by: a team that fills ``slots`` slots.
+
+    ``copying`` and ``computing`` are the registers of a thread of that team and of the other, which are
+    multiples of 8 from 24 to 240, or 0: as many as there are.
+    """
+
+    slots: int
+    copying: int = 0
+    computing: int = 0
+
+
 def hint_problem(key: str, value: str) -> str:
     """What is wrong with the value of a hint of this name; empty where nothing is, or the name is unknown."""
-    if key in ("outline", ASYNCHRONOUS) and value:
+    if key in ("outline", ASYNCHRONOUS, BOX) and value:
         return f"the hint {key!r} takes no value, not {value!r}"
     if key in ("unroll", "pipeline") and not _COUNT.fullmatch(value):
         return f"the hint {key!r} takes a number from 1 on, not {value!r}"
@@ -54,6 +70,11 @@ def hint_problem(key: str, value: str) -> str:
         part = _PART.fullmatch(value)
         if part is None or int(part[1]) > int(part[2]):
             return f"the hint {key!r} takes a part such as '9/14', not {value!r}"
+    if key == "teams":
+        found = _TEAMS.fullmatch(value)
+        counts = [int(n or 0) for n in found.groups()[1:]] if found else []
+        if not found or any(n % 8 or not (n == 0 or 24 <= n <= 240) for n in counts):
+            return f"the hint {key!r} takes slots and registers, multiples of 8: '4:40:232', not {value!r}"
     wrong = [part for part in value.split(",") if not _PREFETCH.fullmatch(part)]
     if key == "prefetch" and wrong:
         return f"the hint {key!r} takes 'A', 'A@8', 'A@spread', 'A+4096' or 'A+4096:1', not {wrong[0]!r}"
@@ -71,6 +92,13 @@ def prefetch_hints(loop: For) -> tuple[PrefetchHint, ...]:
                 to = int(of_spread or of_further or (2 if away else 1))
                 found.append(PrefetchHint(name, int(ahead or 0), away, to, spread is not None))
     return tuple(found)
+
+
+def teams_hint(loop: For) -> TeamsHint | None:
+    """What a loop's hints say about a team that copies its tiles; ``None``: nothing."""
+    value = next((value for key, value in loop.hints if key == "teams"), "")
+    found = _TEAMS.fullmatch(value)
+    return TeamsHint(*(int(n or 0) for n in found.groups())) if found else None
 
 
 def nontemporal_hints(loop: For) -> frozenset[str]:

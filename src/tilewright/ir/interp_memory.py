@@ -36,6 +36,10 @@ class DivergenceError(ExecutionError):
     """Threads of one block do not meet at the same barrier."""
 
 
+class DeadlockError(ExecutionError):
+    """Teams of a block wait for each other for ever."""
+
+
 class Fork:
     """One execution of a loop whose iterations may run at once, or the time between two barriers."""
 
@@ -47,24 +51,29 @@ class Fork:
 
 
 class Task:
-    """One iteration (or thread) of a fork."""
+    """One iteration (or thread) of a fork; where a block has teams, of team number ``team``."""
 
-    __slots__ = ("fork", "label", "parent")
+    __slots__ = ("fork", "label", "parent", "team")
 
-    def __init__(self, fork: Fork, parent: Task | None, label: object) -> None:
+    def __init__(self, fork: Fork, parent: Task | None, label: object, team: int = 0) -> None:
         self.fork = fork
         self.parent = parent
         self.label = label
+        self.team = team
+
+    def knows(self, other: Task) -> bool:
+        """Whether another task of the same fork is over before this one."""
+        return self is other
 
 
 def _clash(a: Task, b: Task) -> tuple[Task, Task] | None:
-    """The tasks of one fork through which ``a`` and ``b`` may run at once, if any."""
+    """The tasks of one fork through which ``a`` and, later here, ``b`` may run at once, if any."""
     x: Task | None = a
     while x is not None:
         y: Task | None = b
         while y is not None:
             if x.fork is y.fork:
-                return None if x is y else (x, y)
+                return None if y.knows(x) else (x, y)
             y = y.parent
         x = x.parent
     return None
@@ -79,7 +88,7 @@ class Shadow:
         self.buffer = buffer
         self.writer: dict[int, Task] = {}
         self.reader: dict[int, Task] = {}
-        self.other: dict[int, Task] = {}
+        self.other: dict[int, tuple[Task, ...]] = {}
         self.seen: dict[int, tuple[str, set[tuple[int, ...]]]] = {}
         self.updated: dict[int, tuple[str, Task, Task]] = {}
 
@@ -101,7 +110,10 @@ class Shadow:
             self._check(writer, task, at, "is written and read")
         first = self.reader.get(at)
         if first is not None and _clash(first, task):
-            self.other[at] = task  # two that may run at once: no later writer can be both of them
+            # two that may run at once: no later writer can be both of them; one of each team, as a writer may
+            # know of one team's reads alone
+            others = self.other.get(at, ())
+            self.other[at] = (*(o for o in others if o.team != task.team), task) if others else (task,)
             return
         self.reader[at] = task
         self.other.pop(at, None)
@@ -115,7 +127,7 @@ class Shadow:
         writer = self.writer.get(at)
         if writer is not None and writer is not task:
             self._check(writer, task, at, "is written twice")
-        for reader in (self.reader.get(at), self.other.get(at)):
+        for reader in (self.reader.get(at), *self.other.get(at, ())):
             if reader is not None and reader is not task:
                 self._check(reader, task, at, "is read and written")
         self.writer[at] = task
@@ -124,7 +136,7 @@ class Shadow:
         """Record an update of an element as a whole, which others by the same operation may do at once."""
         if task is None:
             return
-        for old in (self.writer.get(at), self.reader.get(at), self.other.get(at)):
+        for old in (self.writer.get(at), self.reader.get(at), *self.other.get(at, ())):
             if old is not None and old is not task:
                 self._check(old, task, at, "is read or written, and updated")
         known = self.updated.get(at)

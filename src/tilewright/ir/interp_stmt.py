@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import TypeAlias
 
@@ -30,13 +30,28 @@ from tilewright.ir.interp_memory import (
     Task,
 )
 from tilewright.ir.interp_scope import TASK, Env, IntFn, Place, Scope
+from tilewright.ir.interp_teams import Asked, Steps, TeamRun, Thread, rings_of
 from tilewright.ir.sizes import bind_params
-from tilewright.ir.stmt import Alloc, Barrier, Block, Exec, For, If, Seq, Stmt, Store, sums_lanes
+from tilewright.ir.stmt import (
+    Alloc,
+    Barrier,
+    Block,
+    Exec,
+    For,
+    If,
+    Seq,
+    Stmt,
+    Store,
+    Sync,
+    SyncOp,
+    Team,
+    Teams,
+    sums_lanes,
+)
 from tilewright.ir.substitution import evaluate_index
 
 _RESHUFFLE = 16  # executions of a loop that share one order; drawing a new one costs more than the loop
 
-Steps: TypeAlias = Generator[Barrier, None, None]
 Coroutine: TypeAlias = Callable[[Env], Steps]
 
 
@@ -50,10 +65,10 @@ class Compiler(Leaves):
     # ---- helpers ----
 
     def has_barrier(self, s: Stmt) -> bool:
-        """Whether a barrier occurs in the tree."""
+        """Whether a barrier, or what is said to a channel, occurs in the tree."""
         known = self.barriers.get(id(s))
         if known is None:
-            known = isinstance(s, Barrier) or any(self.has_barrier(c) for c in bodies(s))
+            known = isinstance(s, Barrier | Sync) or any(self.has_barrier(c) for c in bodies(s))
             self.barriers[id(s)] = known
         return known
 
@@ -95,6 +110,10 @@ class Compiler(Leaves):
                 return self.guarded(s, self.store(s, scope, None), scope)
             case Exec():
                 return self.guarded(s, self.execute(s, scope), scope)
+            case Teams():
+                return self._teams(s, scope)
+            case Team() | Sync():
+                raise ExecutionError("a team, or what one says to a channel, outside of teams")
 
     def _if(self, s: If, scope: Scope) -> Action:
         test, then = pred_fn(s.cond, scope), self.stmt(s.then, scope)
@@ -246,11 +265,12 @@ class Compiler(Leaves):
                     body(e)
 
             return serial
-        if self.has_barrier(s.body) and self.region is not None:
+        if self.region is not None and self.has_barrier(s.body):
             raise ExecutionError(f"a barrier inside the {s.kind} loop {s.var}")
         inner.level += 1
         spawns = is_axis(s, "block") and not any(is_axis(k, "block") for k in walk_stmts(s.body))
         threads = spawns and any(is_axis(k, "thread") for k in walk_stmts(s.body))
+        threads = threads and not any(isinstance(k, Teams) for k in walk_stmts(s.body))
         before = scope.slots.tracked
         body = self._spawn(s.body, inner) if threads else self.stmt(s.body, inner)
         order, what, name = self._order(), f"the {s.kind} loop {s.var}", s.var
@@ -305,20 +325,58 @@ class Compiler(Leaves):
 
         return enter, inner, region
 
-    def _spawn(self, s: Stmt, scope: Scope) -> Action:
-        """Run a statement by all threads of a block: one coroutine each, in step at the barriers."""
+    def _threads(self, s: Stmt, scope: Scope) -> tuple[Scope, Region, list[tuple[int, ...]]]:
+        """The scope inside of a region, itself, and the coordinates of the threads that run a statement."""
         counts: dict[str, int] = {}
         _thread_counts(s, scope, {}, counts)
         axes = {a: scope.slots.new() for a in sorted(counts)}
-        table = scope.slots.new()
         inner = scope.inner()
         inner.level += 1
-        self.region = Region(axes, table, inner.level)
+        region = Region(axes, scope.slots.new(), inner.level)
+        return inner, region, list(itertools.product(*(range(counts[a]) for a in axes)))
+
+    def _teams(self, s: Teams, scope: Scope) -> Action:
+        """Run the teams of a block at once: one coroutine for each thread of each of them."""
+        if self.region is not None:
+            raise ExecutionError("teams inside of the threads of a block")
+        said: dict[str, dict[SyncOp, set[int]]] = {}
+        parts: list[tuple[Region, Coroutine, list[tuple[int, ...]], str]] = []
+        for n, team in enumerate(s.teams):
+            for k in walk_stmts(team.body):
+                if isinstance(k, Sync):
+                    said.setdefault(k.channel, {}).setdefault(k.op, set()).add(n)
+            inner, self.region, coords = self._threads(team.body, scope)
+            region = self.region
+            if len(coords) > team.threads:
+                raise ExecutionError(f"team {team.name} has {team.threads} threads and loops over more")
+            parts.append((region, self.steps(team.body, inner), coords, team.name))
+            self.region = None
+        rng, names = self.rng, [team.name for team in s.teams]
+
+        def run(e: Env) -> None:
+            threads: list[Thread] = []
+            for n, (region, steps, coords, name) in enumerate(parts):
+                shared: dict[object, object] = {}
+                for coord in coords:
+                    t = e.copy()
+                    for at, v in zip(region.axes.values(), coord, strict=True):
+                        t[at] = v
+                    t[region.shared] = shared
+                    where = ", ".join(f"{a}={v}" for a, v in zip(region.axes, coord, strict=True))
+                    label = f"team {name}{f', thread {where}' if where else ''}"
+                    threads.append(Thread(n, label, steps(t), t, (0,) * len(parts)))
+            TeamRun(threads, e[TASK], rng, rings_of(s.channels, said), names).run()
+
+        return run
+
+    def _spawn(self, s: Stmt, scope: Scope) -> Action:
+        """Run a statement by all threads of a block: one coroutine each, in step at the barriers."""
+        inner, self.region, coords = self._threads(s, scope)
+        axes, table = self.region.axes, self.region.shared
         waits = self.has_barrier(s)
         steps = self.steps(s, inner) if waits else None
         body = None if waits else self.stmt(s, inner)
         self.region = None
-        coords = list(itertools.product(*(range(counts[a]) for a in axes)))
         slots, rng = list(axes.values()), self.rng
         labels = ["thread " + ", ".join(f"{a}={v}" for a, v in zip(axes, c, strict=True)) for c in coords]
 
@@ -376,6 +434,8 @@ class Compiler(Leaves):
         match s:
             case Barrier():
                 return _stop(s)
+            case Sync():
+                return _ask(s, index_fn(s.item, scope))
             case Seq():
                 return _chain([self.steps(k, scope) for k in s.stmts])
             case If():
@@ -427,6 +487,13 @@ def _no_stop(action: Action) -> Coroutine:
 def _stop(barrier: Barrier) -> Coroutine:
     def run(e: Env) -> Steps:
         yield barrier
+
+    return run
+
+
+def _ask(s: Sync, item: IntFn) -> Coroutine:
+    def run(e: Env) -> Steps:
+        yield Asked(s.op, s.channel, item(e))
 
     return run
 

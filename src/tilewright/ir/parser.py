@@ -34,6 +34,7 @@ from tilewright.ir.stmt import (
     Along,
     Barrier,
     Block,
+    Channel,
     Condition,
     Exec,
     For,
@@ -47,6 +48,9 @@ from tilewright.ir.stmt import (
     Seq,
     Stmt,
     Store,
+    Sync,
+    Team,
+    Teams,
     Window,
     WindowMode,
 )
@@ -243,8 +247,31 @@ class _Parser(ExprParser):
             case "block":
                 assert isinstance(call, ast.Call)
                 return self._block(call, s.body)
+            case "teams":
+                assert isinstance(call, ast.Call)
+                channels = tuple(map(self._channel, arguments(call, 0, ANY)))
+                return Teams(channels, tuple(map(self._team, s.body)))
             case _:
-                raise failure(call, "expected block(...), alloc(...) as name, or seq")
+                raise failure(call, "expected block(...), alloc(...) as name, teams(...), or seq")
+
+    def _channel(self, node: ast.expr) -> Channel:
+        if called(node) != "channel" or not isinstance(node, ast.Call):
+            raise failure(node, 'expected a channel such as channel("ring", 4)')
+        name, slots = arguments(node, 2)
+        return Channel(string_of(name), integer(slots))
+
+    def _team(self, s: ast.stmt) -> Team:
+        call = s.items[0].context_expr if isinstance(s, ast.With) and len(s.items) == 1 else None
+        if not isinstance(s, ast.With) or not isinstance(call, ast.Call) or called(call) != "team":
+            raise failure(s, 'expected with team("name", threads):')
+        name, threads = arguments(call, 2, 2, ("registers",))
+        registers = keyword(call, "registers")
+        return Team(
+            string_of(name),
+            integer(threads),
+            self.suite(s.body),
+            0 if registers is None else integer(registers),
+        )
 
     def _iters(self, body: list[ast.stmt], bound: bool) -> tuple[list[Iter], list[Index], int]:
         iters: list[Iter] = []
@@ -303,6 +330,9 @@ class _Parser(ExprParser):
         match called(call):
             case "barrier":
                 return Barrier(string_of(arguments(call, 1)[0]))
+            case "acquire" | "put" | "get" | "release" as op:
+                channel, item = arguments(call, 2)
+                return Sync(op, string_of(channel), self.index(item))
             case "store":
                 arguments(call, 0)
                 return Store(())

@@ -49,6 +49,9 @@ from tilewright.ir.stmt import (
     Seq,
     Stmt,
     Store,
+    Sync,
+    Team,
+    Teams,
     Window,
 )
 
@@ -279,6 +282,18 @@ class Printer:
             case Exec():
                 parts = [_string(s.instr), *map(self._window, s.windows), *map(self.expr, s.args)]
                 self.line(f"execute({', '.join(parts)})")
+            case Teams():
+                channels = ", ".join(f"channel({_string(c.name)}, {c.slots})" for c in s.channels)
+                self.line(f"with teams({channels}):")
+                self.depth += 1
+                self.sequence(s.teams)
+                self.depth -= 1
+            case Team():
+                registers = f", registers={s.registers}" if s.registers else ""
+                self.line(f"with team({_string(s.name)}, {s.threads}{registers}):")
+                self.suite(s.body)
+            case Sync():
+                self.line(f"{s.op}({_string(s.channel)}, {self.index(s.item)})")
 
     def _for(self, s: For) -> None:
         self.at[s.var] = len(self.lines)

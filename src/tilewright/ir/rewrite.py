@@ -22,6 +22,9 @@ from tilewright.ir.stmt import (
     Seq,
     Stmt,
     Store,
+    Sync,
+    Team,
+    Teams,
     stmt_children,
     with_stmt_children,
 )
@@ -234,23 +237,26 @@ def substitute(s: Stmt, mapping: Mapping[str, Index]) -> Stmt:
         case Alloc():
             buf, body = s.buffer.substitute(mapping), substitute(s.body, mapping)
             return s if buf is s.buffer and body is s.body else Alloc(buf, body)
-        case Seq():
-            return with_stmt_children(s, tuple(substitute(k, mapping) for k in s.stmts))
+        case Seq() | Teams() | Team():
+            return with_stmt_children(s, tuple(substitute(k, mapping) for k in stmt_children(s)))
         case Block():
             bind = tuple(sub(b) for b in s.bind)
             where = substitute_pred(s.where, mapping)
             if _same(bind, s.bind) and where is s.where:
                 return s
             return replace(s, bind=bind, where=where)
-        case Store() | Exec():
+        case Store() | Exec() | Sync():
             return map_accesses(s, sub, lambda e: e.substitute(mapping))
         case _:
             return s
 
 
 def map_accesses(s: Stmt, index_fn: Callable[[Index], Index], expr_fn: Callable[[Expr], Expr]) -> Stmt:
-    """Apply functions to the indices and values of a ``Store`` or ``Exec``, keeping identity."""
+    """Apply functions to the indices and values of a ``Store``, ``Exec`` or ``Sync``, keeping identity."""
     match s:
+        case Sync():
+            item = index_fn(s.item)
+            return s if item is s.item else replace(s, item=item)
         case Store():
             writes = []
             changed = False
@@ -343,7 +349,7 @@ def map_exprs(s: Stmt, index_fn: Callable[[Index], Index], expr_fn: Callable[[Ex
             if _same(bind, s.bind) and where is s.where and init is s.init and body is s.body:
                 return s
             return replace(s, bind=bind, where=where, init=init, body=body)
-        case Store() | Exec():
+        case Store() | Exec() | Sync():
             return map_accesses(s, index_fn, expr_fn)
         case _:
             return with_stmt_children(s, tuple(map_exprs(k, index_fn, expr_fn) for k in stmt_children(s)))

@@ -8,6 +8,8 @@
            | For(var, lo, hi, step, kind, hints, Stmt)
            | Block | Store((buffer, Index*, Expr)+)              stores of one statement are simultaneous
            | Exec(instruction, Window*, Expr*)
+           | Teams(Channel*, Team*) | Sync(acquire|put|get|release, channel, Index)
+    Team  := (name, threads, registers, Stmt)
     Block := (name, stage, iters = ((name, lo, hi, par|red|ord)...), bind = Index*, where = Pred,
               init = Stmt?, body)
 
@@ -18,6 +20,9 @@ never touches them. ``init`` runs before ``body`` in the instances whose ``red``
 first values; ``decompose_init`` makes it a block of its own before code generation. ``red`` and ``ord``
 instances run exactly once per written location; ``par`` instances may repeat only into a buffer allocated
 inside every enclosing parallel or thread loop.
+
+The threads of a block may be in ``Teams``, which run bodies of their own at the same time: all of the block's
+loops over threads, and its barriers, are then some team's. Only channels order what different teams do.
 
 Names of loop variables and blocks are unique in a function; nodes are frozen and rewriting shares what it
 keeps.
@@ -36,6 +41,7 @@ from tilewright.ir.index import Index, Param
 IterKind = Literal["par", "red", "ord"]
 LoopKindName = Literal["serial", "parallel", "vector", "unroll", "thread"]
 WindowMode = Literal["r", "w", "rw"]
+SyncOp = Literal["acquire", "put", "get", "release"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +245,45 @@ class Barrier(_Stmt):
 
 
 @dataclass(frozen=True, slots=True)
+class Channel:
+    """A ring of ``slots`` slots: one team fills it with items 0, 1, 2 …, others take each of them."""
+
+    name: str
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Team(_Stmt):
+    """``threads`` of a block's threads, with a body and, where that is not 0, so many ``registers`` each."""
+
+    name: str
+    threads: int
+    body: Stmt
+    registers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Teams(_Stmt):
+    """The threads of a block in teams, all at work at once; it stands below loops over blocks alone."""
+
+    channels: tuple[Channel, ...]
+    teams: tuple[Team, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sync(_Stmt):
+    """What all threads of a team say to a channel about its item number ``item``, or wait for.
+
+    ``acquire`` waits until all takers have released the item that had the slot before, ``put`` says that the
+    item is there, ``get`` waits for that, ``release`` says that this team is done with it.
+    """
+
+    op: SyncOp
+    channel: str
+    item: Index
+
+
+@dataclass(frozen=True, slots=True)
 class For(_Stmt):
     """``for var in range(lo, hi, step)``; ``hints`` are back-end options such as ``("outline", "")``.
 
@@ -378,7 +423,7 @@ class Exec(_Stmt):
     args: tuple[Expr, ...] = ()
 
 
-Stmt: TypeAlias = Seq | If | Alloc | Barrier | For | Block | Store | Exec
+Stmt: TypeAlias = Seq | If | Alloc | Barrier | For | Block | Store | Exec | Teams | Team | Sync
 
 NOTHING = Seq(())
 
@@ -425,8 +470,10 @@ def stmt_children(s: Stmt) -> tuple[Stmt, ...]:
             return s.stmts
         case If():
             return (s.then,) if s.orelse is None else (s.then, s.orelse)
-        case Alloc() | For():
+        case Alloc() | For() | Team():
             return (s.body,)
+        case Teams():
+            return s.teams
         case _:
             return ()
 
@@ -459,8 +506,10 @@ def with_stmt_children(s: Stmt, new: tuple[Stmt, ...]) -> Stmt:
             return If(s.cond, new[0], new[1] if s.orelse is not None else None)
         case Alloc():
             return Alloc(s.buffer, new[0])
-        case For():
+        case For() | Team():
             return replace(s, body=new[0])
+        case Teams():
+            return Teams(s.channels, tuple(k for k in new if isinstance(k, Team)))
         case _:
             return s
 
@@ -518,6 +567,8 @@ def stmt_exprs(s: Stmt) -> list[Expr]:
                 for win in node.windows:
                     for i in win.offsets:
                         of_index(i)
+            case Sync():
+                of_index(node.item)
             case If():
                 of_pred(node.cond)
             case For():

@@ -2,8 +2,8 @@
 
 Everything is renamed in program order: parameters ``p0``, arguments ``a0``, allocations ``t0``, loops ``l0``,
 blocks ``b0``, stages ``s0``, iterators ``v0`` and layout dimensions ``d0`` (per block and buffer), alias
-groups ``g0``. Names of instructions, scopes, hardware axes and hints carry meaning and stay; buffers that
-hints name are renamed.
+groups ``g0``, teams ``m0``, channels ``c0``. Names of instructions, scopes, hardware axes and hints carry
+meaning and stay; buffers that hints name are renamed.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ from tilewright.ir.stmt import (
     Seq,
     Stmt,
     Store,
+    Sync,
+    Teams,
 )
 from tilewright.support import digest_text
 
@@ -102,6 +104,7 @@ class _Renamer:
         self.buffers: dict[str, str] = {}
         self.stages: dict[str, str] = {}
         self.groups: dict[str, str] = {}
+        self.channels: dict[str, str] = {}
         self.counts: dict[str, int] = {}
 
     def new(self, prefix: str) -> str:
@@ -198,6 +201,13 @@ class _Renamer:
                 return self._block(s, names)
             case Store() | Exec():
                 return self._leaf(s, names)
+            case Teams():
+                self.channels = {c.name: self.new("c") for c in s.channels}
+                channels = tuple(replace(c, name=self.channels[c.name]) for c in s.channels)
+                teams = [replace(t, name=self.new("m"), body=self.stmt(t.body, names)) for t in s.teams]
+                return Teams(channels, tuple(teams))
+            case Sync():
+                return Sync(s.op, self.channels.get(s.channel, s.channel), self.index(s.item, names))
             case _:
                 return s
 

@@ -118,5 +118,5 @@ def evaluate_index(x: Index, env: Mapping[str, int], opaque: Callable[[Expr], in
                 v = min(values) if op == "min" else max(values)
             case Opaque(expr):
                 v = cast("Callable[[Expr], int]", opaque)(expr)
-        total += c * v
+        total = total + c * v
     return total

@@ -3,10 +3,10 @@
 Checked always: names are unique and in scope; blocks are closed over their iterators and parameters;
 element types and numbers of indices agree; shapes depend on parameters only, layouts on their dimensions
 and the loops around the allocation; only outputs and allocated buffers are written; no barrier in a vector
-or parallel loop. A block's bindings are evaluated at the corners of its loop nest: an instance that its
-guards let through and that lies outside of the iterators' domains is reported, as is an iterator of an
-output's block whose bindings cannot reach the ends of the domain. What cannot be decided passes: the
-interpreter finds the rest.
+or parallel loop; teams are all of a block, and one of them fills a channel. A block's bindings are evaluated
+at the corners of its loop nest: an instance that its guards let through and that lies outside of the
+iterators' domains is reported, as is an iterator of an output's block whose bindings cannot reach the ends of
+the domain. What cannot be decided passes: the interpreter finds the rest.
 
 A :class:`Level` adds what one stage of the pipeline promises.
 """
@@ -37,6 +37,8 @@ from tilewright.ir.stmt import (
     Pred,
     Stmt,
     Store,
+    Sync,
+    Teams,
     Window,
     stmt_children,
     stmt_writes,
@@ -203,6 +205,7 @@ class _Context:
     inside: bool = False
     concurrent: str = ""
     otherwise: bool = False  # in the else of a branch, whose condition is not known here
+    team: str | None = None
 
 
 @dataclass(slots=True)
@@ -214,6 +217,8 @@ class _Walker:
     """Names of loops, blocks and parameters so far."""
     buffer_names: set[str]
     seen: list[tuple[Block, _Context]] = field(default_factory=list)
+    syncs: dict[str, dict[str, set[str]]] = field(default_factory=dict)
+    """Of the channels in scope the teams that say something, by what they say."""
 
     def stmt(self, s: Stmt, names: Names, c: _Context) -> None:
         """Check a statement and everything below it."""
@@ -237,6 +242,10 @@ class _Walker:
             case Barrier():
                 if c.concurrent:
                     names.fail(f"a barrier inside of the {c.concurrent}")
+            case Teams():
+                self._teams(s, names, c)
+            case Sync():
+                self._sync(s, names, c)
             case Store() | Exec():
                 if not c.inside and not self.level.bare:
                     names.fail(f"{s} stands outside of blocks at the level {self.level.name!r}")
@@ -244,6 +253,39 @@ class _Walker:
             case _:
                 for child in stmt_children(s):
                     self.stmt(child, names, c)
+
+    def _teams(self, s: Teams, names: Names, c: _Context) -> None:
+        outside = [f for f in c.loops if not f.kind.axis.startswith("block")]
+        if outside or c.conditions or c.otherwise or c.inside or c.team is not None:
+            names.fail("teams stand below loops over blocks and allocations alone")
+        for what, given in (("channel", [x.name for x in s.channels]), ("team", [x.name for x in s.teams])):
+            if len(set(given)) != len(given):
+                names.fail(f"two {what}s have the same name")
+        self.syncs = {channel.name: {} for channel in s.channels}
+        for channel in s.channels:
+            if channel.slots < 1:
+                names.fail(f"channel {quoted(channel.name)} has {channel.slots} slots")
+        for team in s.teams:
+            here = names.at(f"team {quoted(team.name)}")
+            if team.threads < 1 or team.registers < 0:
+                here.fail(f"{team.threads} threads with {team.registers} registers are none")
+            self.stmt(team.body, here, replace(c, team=team.name))
+        for name, said in self.syncs.items():
+            fill, take = (
+                said.get("acquire", set()) | said.get("put", set()),
+                said.get("get", set()) | said.get("release", set()),
+            )
+            if len(fill) != 1 or not take or fill & take:
+                names.fail(f"channel {quoted(name)} is not filled by one team and taken from by others")
+
+    def _sync(self, s: Sync, names: Names, c: _Context) -> None:
+        if c.team is None or s.channel not in self.syncs:
+            names.fail(f"there is no channel {quoted(s.channel)} here")
+        own = [f for f in c.loops if not f.kind.axis.startswith("block")]
+        if c.concurrent or any(f.kind.name == "thread" for f in own):
+            names.fail(f"not all threads of the team come to {s.op} {quoted(s.channel)}")
+        check_index(s.item, names, "item")
+        self.syncs[s.channel].setdefault(s.op, set()).add(c.team or "")
 
     def _name(self, name: str, what: str, names: Names) -> None:
         if name in self.taken:

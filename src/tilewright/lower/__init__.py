@@ -10,6 +10,7 @@ from tilewright.lower.inits import decompose_inits
 from tilewright.lower.instructions import expand_instructions
 from tilewright.lower.math import expand_math, expand_math_calls
 from tilewright.lower.pipeline import PIPELINE, Hook, Pass, lower
+from tilewright.lower.teams import form_teams
 from tilewright.lower.thread_shares import shrink_private
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "expand_math",
     "expand_math_calls",
     "flatten_blocks",
+    "form_teams",
     "insert_barriers",
     "keep_in_place",
     "lower",

@@ -27,6 +27,7 @@ from tilewright.ir import (
     Select,
     Stmt,
     Store,
+    Teams,
     buffers_of,
     loads,
     locate,
@@ -42,6 +43,9 @@ def mark_asynchronous(func: LoopFunction) -> LoopFunction:
     Comes after barriers are placed; blocks are still there.
     """
     if not func.body.has_threads or not any(True for _ in locate(func.body, Barrier)):
+        return func
+    if any(True for _ in locate(func.body, Teams)):
+        # teams copy ahead as it is
         return func
     scopes = {b.name: b.scope for b in buffers_of(func).values()}
     copies = {p.node.name for p in locate(func.body, Block) if _copies(p.node, scopes)}

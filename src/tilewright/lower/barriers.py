@@ -28,14 +28,20 @@ from tilewright.ir import (
     Exec,
     For,
     If,
+    Located,
     LoopFunction,
     Pred,
     Seq,
     Stmt,
+    Sync,
+    Team,
+    Teams,
     buffers_of,
     is_thread,
     locate,
+    map_stmt,
     print_function,
+    replace_at,
     seq,
     simplify_seqs,
     stmt_children,
@@ -65,10 +71,15 @@ def insert_barriers(func: LoopFunction) -> LoopFunction:
     """
     if not func.body.has_threads:
         return func
+    for place in locate(func.body, Teams):
+        # each team's own: what different teams do is ordered by channels, or not at all
+        bodies = [_alone(func, place, team) for team in place.node.teams]
+        made = [replace(t, body=b) for t, b in zip(place.node.teams, bodies, strict=True)]
+        return func.with_body(replace_at(func.body, place.path, replace(place.node, teams=tuple(made))))
     for inside in (False, True):
         places = _Places(func, inside)
         body = places.visit(func.body, _At())
-        candidates = with_reads_of_warps(func.with_body(body))
+        candidates = with_reads_of_warps(func.with_body(map_stmt(body, _unsaid)))
         chosen, left = poly.bounded(
             partial(_of_function, candidates, places),
             f"the conflicts between threads of {func.name} are too many",
@@ -85,6 +96,19 @@ def insert_barriers(func: LoopFunction) -> LoopFunction:
         hint="give each thread elements of its own, or put the blocks into loops over threads of their own",
         program=print_function(func),
     )
+
+
+def _alone(func: LoopFunction, place: Located[Teams], team: Team) -> Stmt:
+    """The body of a team with its barriers."""
+    made = insert_barriers(func.with_body(replace_at(func.body, place.path, team.body))).body
+    for n in place.path:
+        made = stmt_children(made)[n]
+    return made
+
+
+def _unsaid(s: Stmt) -> Stmt:
+    """Nothing in place of what is said to a channel, which orders other teams' accesses."""
+    return NOTHING if isinstance(s, Sync) else s
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from tilewright.ir import (
     Pred,
     Seq,
     Stmt,
+    Team,
+    Teams,
     is_outlined,
     map_accesses,
     map_pred,
@@ -20,7 +22,9 @@ from tilewright.ir import (
     simplify_deep,
     simplify_expr,
     simplify_seqs,
+    stmt_children,
     substitute,
+    with_stmt_children,
 )
 from tilewright.support import InternalError
 
@@ -54,8 +58,8 @@ def flatten_blocks(func: LoopFunction) -> LoopFunction:
                 return If(cond, visit(s.then, env), orelse)
             case Alloc():
                 return Alloc(s.buffer, visit(s.body, env))
-            case Seq():
-                return Seq(tuple(visit(k, env) for k in s.stmts))
+            case Seq() | Teams() | Team():
+                return with_stmt_children(s, tuple(visit(k, env) for k in stmt_children(s)))
             case _:
                 return map_accesses(s, lambda i: simplify_deep(i, env), lambda e: simplify_expr(e, env))
 

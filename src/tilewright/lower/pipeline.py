@@ -20,6 +20,7 @@ from tilewright.lower.instructions import expand_instructions
 from tilewright.lower.math import expand_math_calls
 from tilewright.lower.partition import partition_loops
 from tilewright.lower.small_types import hold_small
+from tilewright.lower.teams import form_teams
 from tilewright.lower.thread_shares import shrink_private
 from tilewright.target import Instruction
 
@@ -35,6 +36,7 @@ class Pass:
     run: Callable[[LoopFunction, frozenset[str]], LoopFunction]
 
 
+_BARRIERS = Pass("insert_barriers", lambda func, _: insert_barriers(func))
 _FLATTEN = Pass("flatten_blocks", lambda func, _: flatten_blocks(func))
 _SHRINK = Pass("shrink_private", lambda func, _: shrink_private(func))
 
@@ -42,7 +44,7 @@ PIPELINE: tuple[Pass, ...] = (
     # before all that reads types: machines have bytes
     Pass("hold_small", lambda func, _: hold_small(func)),
     # before blocks are gone: it sees them, as the judges do
-    Pass("insert_barriers", lambda func, _: insert_barriers(func)),
+    _BARRIERS,
     Pass("mark_asynchronous", lambda func, _: mark_asynchronous(func)),
     Pass("mark_atomic", lambda func, _: mark_atomic(func)),
     _SHRINK,
@@ -63,12 +65,17 @@ class Hook(Protocol):
         """Dump, time or verify."""
 
 
-def _passes(expanded: Mapping[str, Instruction]) -> tuple[Pass, ...]:
-    if not expanded:
-        return PIPELINE
-    expand = Pass("expand_instructions", lambda func, _: expand_instructions(func, expanded))
-    at = PIPELINE.index(_FLATTEN) + 1
-    return *PIPELINE[:at], expand, *PIPELINE[at:]
+def _passes(expanded: Mapping[str, Instruction], teams: bool) -> tuple[Pass, ...]:
+    out = PIPELINE
+    if expanded:
+        at = out.index(_FLATTEN) + 1
+        expand = Pass("expand_instructions", lambda func, _: expand_instructions(func, expanded))
+        out = (*out[:at], expand, *out[at:])
+    if teams:
+        # before barriers are placed: they are each team's
+        at = out.index(_BARRIERS)
+        out = (*out[:at], Pass("form_teams", lambda func, _: form_teams(func)), *out[at:])
+    return out
 
 
 def lower(
@@ -78,14 +85,16 @@ def lower(
     native: frozenset[str] = frozenset(),
     one_by_one: bool = False,
     expanded: Mapping[str, Instruction] = MappingProxyType({}),
+    teams: bool = False,
 ) -> LoopFunction:
     """Lower a scheduled function to plain loops and stores, the form that code generation takes.
 
     ``native`` are the elementary functions that the target has as instructions (``Target.functions``).
     ``one_by_one``: the threads of a block will run one after another, as plain loops; what each has to itself
-    stays part of one buffer. ``expanded`` are instructions that become the loops that they stand for.
+    stays part of one buffer. ``expanded`` are instructions that become the loops that they stand for, and
+    ``teams`` says that what loops copy ahead becomes a team's of the block.
     """
-    for p in _passes(expanded):
+    for p in _passes(expanded, teams):
         if one_by_one and p is _SHRINK:
             continue
         start = time.perf_counter()

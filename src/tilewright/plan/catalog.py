@@ -12,6 +12,7 @@ from tilewright.plan.elementwise.rule import ElementwiseRule
 from tilewright.plan.fused.rule import FusedRule
 from tilewright.plan.general.rule import GeneralRule
 from tilewright.plan.gpu.elements import GpuElementsRule
+from tilewright.plan.gpu.group import GpuGroupProductRule
 from tilewright.plan.gpu.groups import GpuGroupRule
 from tilewright.plan.gpu.matrix import GpuMatrixRule
 from tilewright.plan.gpu.product import GpuProductRule
@@ -45,6 +46,7 @@ RULES: Final[Catalog[str, Rule[Any, Any]]] = Catalog(
         StrassenRule(),
         GpuProductRule(),
         GpuMatrixRule(),
+        GpuGroupProductRule(),
         GpuGroupRule(),
     ),
 )

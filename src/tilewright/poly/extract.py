@@ -36,6 +36,9 @@ from tilewright.ir import (
     Seq,
     Stmt,
     Store,
+    Sync,
+    Team,
+    Teams,
     Window,
     eq0,
     floordiv,
@@ -55,7 +58,7 @@ from tilewright.poly.conditions import truth
 from tilewright.poly.loads import executed_loads
 from tilewright.poly.spaces import DIM, Domain, context_set, union_map, union_set
 from tilewright.poly.values import is_opaque
-from tilewright.support import ProgramError
+from tilewright.support import InternalError, ProgramError
 
 TimePart: TypeAlias = int | str  # a textual position or a loop variable
 
@@ -277,6 +280,8 @@ class _Extractor:
                 self.block(s, c)
             case Store() | Exec():
                 self.leaf(s, c)
+            case Teams() | Team() | Sync():
+                raise InternalError("teams are formed by lowering: judge functions before")
 
     def fresh(self, base: str) -> str:
         name = fresh_name(base, self.names)

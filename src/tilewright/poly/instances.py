@@ -30,6 +30,9 @@ from tilewright.ir import (
     Seq,
     Stmt,
     Store,
+    Sync,
+    Team,
+    Teams,
     Window,
     stmt_children,
     sums_lanes,
@@ -39,6 +42,7 @@ from tilewright.poly.frames import AXIS_BITS, Frame, Memory
 from tilewright.poly.loads import executed_loads
 from tilewright.poly.statements import Instances, ParallelLoop, Reads, Statement, Writes
 from tilewright.poly.values import Bools, Ints, evaluate, is_opaque, scalar
+from tilewright.support import InternalError
 
 _KEY_LIMIT = 1 << 60  # times are re-numbered before they could leave 64 bits
 
@@ -157,6 +161,8 @@ class _Lister:
                 return self.block(s, f)
             case Store() | Exec():
                 return self.leaf(s, f, place)
+            case Teams() | Team() | Sync():
+                raise InternalError("teams are formed by lowering: judge functions before")
 
     def alloc(self, s: Alloc, f: Frame, place: _Place) -> _Timed:
         return self.visit(s.body, self.memory.alloc(s.buffer, f), place)

@@ -25,6 +25,8 @@ class SavedKernel:
     block: tuple[int, int, int]
     shared_bytes: int
     scalar_bytes: int
+    maps: tuple[tuple[int, ...], ...] = ()
+    """Tensor maps, as their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,10 @@ class DeviceCode:
             "identity": self.identity,
             "modules": [list(place) for place in self.modules],
             "kernels": [
-                [each.symbol, each.module, *each.grid, *each.block, each.shared_bytes, each.scalar_bytes]
+                [
+                    *(each.symbol, each.module, *each.grid, *each.block),
+                    *(each.shared_bytes, each.scalar_bytes, *map(list, each.maps)),
+                ]
                 for each in self.kernels
             ],
             "steps": list(self.steps),
@@ -78,14 +83,15 @@ def read_device_code(data: object) -> DeviceCode:
 def _kernel(data: object, modules: int) -> SavedKernel:
     if not isinstance(data, list) or not data or not isinstance(data[0], str):
         raise ValueError("kernels")
-    module, gx, gy, gz, bx, by, bz, shared, scalar = _numbers(data[1:], _NUMBERS)
+    module, gx, gy, gz, bx, by, bz, shared, scalar = _numbers(data[1 : 1 + _NUMBERS], _NUMBERS)
+    maps = tuple(tuple(_numbers(each, None)) for each in data[1 + _NUMBERS :])
     if (
         module >= modules
         or not all(1 <= n <= _MOST for n in (gx, gy, gz, bx, by, bz))
         or scalar not in (4, 8)
     ):
         raise ValueError("kernels")
-    return SavedKernel(module, data[0], (gx, gy, gz), (bx, by, bz), shared, scalar)
+    return SavedKernel(module, data[0], (gx, gy, gz), (bx, by, bz), shared, scalar, maps)
 
 
 def _text(data: Mapping[str, object], key: str) -> str:

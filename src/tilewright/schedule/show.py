@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from tilewright.ir import Alloc, Barrier, Block, Exec, For, If, LoopFunction, Pred, Seq, Stmt, Store, Window
+from tilewright.ir import (
+    Alloc,
+    Barrier,
+    Block,
+    Exec,
+    For,
+    If,
+    LoopFunction,
+    Pred,
+    Seq,
+    Stmt,
+    Store,
+    Sync,
+    Team,
+    Teams,
+    Window,
+)
 
 
 def show(func: LoopFunction) -> str:
@@ -49,6 +65,13 @@ def _lines(s: Stmt, depth: int) -> list[str]:
             ]
         case Exec():
             return [f"{pad}{s.instr}({', '.join(map(_window, s.windows))})"]
+        case Teams():
+            rings = ", ".join(f"{c.name}[{c.slots}]" for c in s.channels)
+            return [f"{pad}teams {rings}:", *(line for t in s.teams for line in _lines(t, depth + 1))]
+        case Team():
+            return [f"{pad}team {s.name} of {s.threads}:", *_lines(s.body, depth + 1)]
+        case Sync():
+            return [f"{pad}{s.op} {s.channel}[{s.item}]"]
 
 
 def _window(w: Window) -> str:

@@ -39,6 +39,7 @@ from tilewright.target.registry import (
 )
 from tilewright.target.semantics import INTERPRETED, interpreted, lane_semantics, meaning
 from tilewright.target.simulated import POCL, SIMULATED
+from tilewright.target.tensor_map import MOST_BOX, MOST_RANK, STRIDE_BYTES, TensorMap, read_tensor_map
 from tilewright.target.x86_amx import ROW_BYTES, ROWS, TILES
 from tilewright.target.x86_avx2 import X86_AVX2
 from tilewright.target.x86_avx512 import X86_AVX512
@@ -48,6 +49,11 @@ Target = CpuTarget
 
 __all__ = [
     "CACHE_LINE",
+    "MOST_BOX",
+    "MOST_RANK",
+    "STRIDE_BYTES",
+    "TensorMap",
+    "read_tensor_map",
     "A100",
     "CpuTarget",
     "CudaDeviceFacts",

@@ -9,7 +9,7 @@ from typing import Any, Final
 from tilewright.support import InstallationError, TargetError
 from tilewright.target.gpu import GpuTarget
 from tilewright.target.model import MemoryLevel
-from tilewright.target.nvidia import NVIDIA
+from tilewright.target.nvidia import NVIDIA, OWN_FEATURES
 
 _NAMES: Final = {"V100": "v100", "A100": "a100", "Orin": "orin_nano", "4090": "rtx4090", "H200": "h200"}
 """Parts of devices' names, and the tables that they have."""
@@ -96,7 +96,8 @@ def first_cuda_device(driver: CudaDriver | None = None) -> CudaDeviceFacts:
         driver=known,
         device=device,
         name=bytes(ask("cuDeviceGetName", 256, device)).split(b"\0", 1)[0].decode(errors="replace"),
-        arch=f"sm_{major}{minor}",
+        # devices of 9.0 run what is for them alone, and nothing that they run is for others
+        arch=f"sm_{major}{minor}{'a' * (major == 9)}",
         version=int(ask("cuDriverGetVersion")),
         units=attribute("MULTIPROCESSOR_COUNT"),
         threads_per_block=attribute("MAX_THREADS_PER_BLOCK"),
@@ -121,6 +122,13 @@ def detect_cuda(driver: CudaDriver | None = None) -> GpuTarget:
     older = [table for table in NVIDIA if _number(table.arch) <= _number(found.arch)] or list(NVIDIA[:1])
     table = named or by_arch.get(found.arch) or max(older, key=lambda t: _number(t.arch))
 
+    if table.arch != found.arch:
+        # units that an architecture has for itself are not in others
+        table = replace(
+            table,
+            features=table.features - OWN_FEATURES,
+            instructions=tuple(row for row in table.instructions if not row.features & OWN_FEATURES),
+        )
     clock = found.clock_hz or table.clock_hz
     moved = found.bandwidth / (found.units * clock) if clock else 0.0
 
@@ -142,4 +150,4 @@ def detect_cuda(driver: CudaDriver | None = None) -> GpuTarget:
 
 
 def _number(arch: str) -> int:
-    return int(arch.removeprefix("sm_"))
+    return int(arch.removeprefix("sm_").rstrip("a"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from tilewright.support import TargetError
-from tilewright.target import nvidia_mma, nvidia_warp
+from tilewright.target import nvidia_mma, nvidia_warp, nvidia_wgmma
 from tilewright.target.instruction import Instruction
 from tilewright.target.model import MemoryLevel, ParallelLevel, TargetBase
 
@@ -80,7 +80,12 @@ class GpuTarget(TargetBase):
     @property
     def matrix_units(self) -> tuple[Instruction, ...]:
         """The instructions that add products of two matrices to a warp's results."""
-        return tuple(row for row in self.instructions if row.gathers)
+        return tuple(row for row in self.instructions if row.gathers and row.threads == self.warp)
+
+    @property
+    def group_units(self) -> tuple[Instruction, ...]:
+        """The instructions by which several warps together add products to their results."""
+        return tuple(row for row in self.instructions if row.gathers and row.threads > self.warp)
 
     @property
     def memory_bytes(self) -> int:
@@ -161,6 +166,7 @@ def nvidia_gpu(
         features=features,
         instructions=(
             *(row for row in nvidia_mma.INSTRUCTIONS if row.features <= features and arch != "sm_70"),
+            *(row for row in nvidia_wgmma.INSTRUCTIONS if row.features <= features),
             *nvidia_warp.INSTRUCTIONS,
         ),
     )

@@ -132,8 +132,8 @@ class Instruction:
     code (``None``: code cannot have it), ``features`` are the CPU features that it needs (in LLVM's
     spelling), ``latency`` is in cycles, ``per_cycle`` how many of them start in one cycle, ``ports`` name
     what they occupy. Along axes in ``partial`` one execution may do less than the extent, by whole groups, in
-    the same time. One that ``gathers`` is done by the threads of a warp together: each has its own results,
-    and may read what any of them names.
+    the same time. One that ``gathers`` is done by ``threads`` threads, a warp or more, together: each has its
+    own results, and may read what any of them names.
 
     Raises :class:`~tilewright.support.TargetError` for a description that contradicts itself.
     """
@@ -150,6 +150,7 @@ class Instruction:
     lanes: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
     gathers: bool = False
+    threads: int = 32
     operands: tuple[Operand, ...] = field(init=False, compare=False, repr=False)
     """The result, and what is read, in the order in which it stands in the stages."""
     axes: tuple[tuple[str, int], ...] = field(init=False, compare=False, repr=False)

@@ -18,6 +18,9 @@ from tilewright.target.gpu import nvidia_gpu
 
 _MMA: Final = frozenset({"mma_f16"})
 _AMPERE: Final = _MMA | {"mma_bf16", "mma_tf32", "mma_i8", "cp_async"}
+OWN_FEATURES: Final = frozenset({"wgmma", "tma"})
+"""What ``sm_90a`` has for itself alone: later architectures have other units."""
+_HOPPER: Final = _AMPERE | OWN_FEATURES
 
 V100: Final = nvidia_gpu(
     "v100", "sm_70", units=80, clock_hz=1.53e9, fma_per_cycle=64, tensor_per_cycle=512,
@@ -44,9 +47,9 @@ RTX_4090: Final = nvidia_gpu(
 )  # fmt: skip
 
 H200: Final = nvidia_gpu(
-    "h200", "sm_90", units=132, clock_hz=1.98e9, fma_per_cycle=128, tensor_per_cycle=2048,
+    "h200", "sm_90a", units=132, clock_hz=1.98e9, fma_per_cycle=128, tensor_per_cycle=2048,
     threads_per_unit=2048, blocks_per_unit=32, shared_kib=(227, 228), l1_kib=256, l2_mib=50,
-    memory_gib=141, bandwidth=4.8e12, latencies=(29.0, 40.7, 263.0, 478.8), features=_AMPERE,
+    memory_gib=141, bandwidth=4.8e12, latencies=(29.0, 40.7, 263.0, 478.8), features=_HOPPER,
 )  # fmt: skip
 
 NVIDIA: Final = (V100, A100, ORIN_NANO, RTX_4090, H200)

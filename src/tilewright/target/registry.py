@@ -8,7 +8,15 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright.support import TargetError, known_names
-from tilewright.target import aarch64_neon, nvidia_mma, nvidia_warp, x86_amx, x86_avx2, x86_avx512
+from tilewright.target import (
+    aarch64_neon,
+    nvidia_mma,
+    nvidia_warp,
+    nvidia_wgmma,
+    x86_amx,
+    x86_avx2,
+    x86_avx512,
+)
 from tilewright.target.aarch64_neon import AARCH64_NEON
 from tilewright.target.aarch64_sve import AARCH64_SVE
 from tilewright.target.detect import detect
@@ -30,14 +38,14 @@ _TABLES: Final[Mapping[str, TargetBase]] = MappingProxyType(
     {table.name: table for table in (*_CPUS, *NVIDIA, POCL, SIMULATED)}
 )
 
-_ARCHITECTURES: Final = MappingProxyType({table.arch: table for table in NVIDIA})
+_ARCHITECTURES: Final = MappingProxyType({table.arch.rstrip("a"): table for table in NVIDIA})
 """The table that stands for all devices of an architecture: the code is for any of them."""
 
 
 _INSTRUCTIONS: Final[Mapping[str, Instruction]] = MappingProxyType(
     {
         instruction.name: instruction
-        for table in (x86_avx2, x86_avx512, x86_amx, aarch64_neon, nvidia_mma, nvidia_warp)
+        for table in (x86_avx2, x86_avx512, x86_amx, aarch64_neon, nvidia_mma, nvidia_wgmma, nvidia_warp)
         for instruction in table.INSTRUCTIONS
     }
 )
@@ -96,12 +104,12 @@ def find_target(name: str) -> TargetBase:
     if name == "cuda":
         return detect_cuda()
     if kind == "cuda":
-        if rest not in _ARCHITECTURES:
+        if rest.rstrip("a") not in _ARCHITECTURES:
             raise TargetError(
                 f"there is no table of the architecture {rest!r}",
                 hint=known_names(rest, _ARCHITECTURES, "the architectures"),
             )
-        return replace(_ARCHITECTURES[rest], name=name)
+        return replace(_ARCHITECTURES[rest.rstrip("a")], name=name)
     raise TargetError(
         f"there is no target {name!r}",
         hint=known_names(name, (*target_names(), "opencl", "cuda", "cuda:sm_90"), "the targets"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -77,6 +78,11 @@ def _lane_of(stage: Stage, lanes: tuple[str, ...], extents: Mapping[str, int]) -
     )
 
 
+@lru_cache(maxsize=64)
+def _lane_function(instruction: Instruction, part: tuple[tuple[str, int], ...]) -> LoopFunction:
+    return lane_semantics(instruction, dict(part))
+
+
 def meaning(instruction: Instruction) -> Meaning:
     """An instruction on window arrays, changed in place; their dimensions of extent 1 do not count.
 
@@ -88,7 +94,7 @@ def meaning(instruction: Instruction) -> Meaning:
         if instruction.partial:
             for operand, w in zip(instruction.operands, windows, strict=True):
                 part.update(zip(operand.axes, w.shape, strict=True))
-        function = lane_semantics(instruction, part)
+        function = _lane_function(instruction, tuple(part.items()))
         named = {
             b.name: np.ascontiguousarray(w).reshape([e.as_int() for e in b.shape])
             for b, w in zip(function.buffers, windows, strict=True)

@@ -232,6 +232,9 @@ class _Applying:
             buffer = self.s.block(place.value).writes[0][0]
             if key == "pad" and "threads" not in dict(place.hints):
                 self.s = self.s.pad_stride(buffer, int(value))
+            elif key == "swizzle":
+                groups, vector = value.split("x")
+                self.s = self.s.swizzle(buffer, int(groups), vector=int(vector))
             elif key == "rows":
                 axis, rows = value.split(":")
                 dims = [it.name for it in self.s.block(place.value).iters if it.kind == "par"]

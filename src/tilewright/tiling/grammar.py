@@ -82,7 +82,8 @@ class Place(msgspec.Struct, frozen=True, tag="place"):
     Axes of a copy are called ``d0``, ``d1`` … as the buffer's dimensions. ``drain`` is the way out of what is
     kept: a copy, or the nest of the stage that reads it. ``layout`` is the storage's, in layout expressions.
     ``hints``: ``pad=14`` (elements a row more), ``rows=y:4`` (a rolling buffer), ``borders`` (loops over taps
-    cut where tiles meet padding); of copies by threads ``threads``, ``vector``, ``rounds``, ``along``.
+    cut where tiles meet padding), ``swizzle=8x8`` (groups of a row that change places, elements of each);
+    of copies by threads ``threads``, ``vector``, ``rounds``, ``along``.
     """
 
     value: str

@@ -49,7 +49,7 @@ from tilewright.tiling.walk import computed_in, leaf_of, next_of, spine
 #: Hints of levels besides those of loops: a ring of so many stages.
 LEVEL_HINTS: Final = ("stages",)
 #: Hints of places.
-PLACE_HINTS: Final = ("pad", "rows", "borders", "threads", "vector", "rounds", "along")
+PLACE_HINTS: Final = ("pad", "rows", "borders", "threads", "vector", "rounds", "along", "swizzle")
 #: Where a producer's result stays as the program has it.
 WHOLE: Final = "whole"
 _SCOPES: Final = (GLOBAL, CONST, LOCAL, SHARED, REGISTER, TILE, WHOLE)

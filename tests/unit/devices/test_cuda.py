@@ -17,7 +17,7 @@ from tilewright.devices import DeviceCall, DevicePlanBuilder, bind_tensors
 from tilewright.devices.cuda import CudaDevice
 from tilewright.runtime import TensorInfo, aligned_copy
 from tilewright.support import InputError, InstallationError, InternalError, ResourceError, TargetError
-from tilewright.target import H200, CudaDriver, detect_cuda
+from tilewright.target import H200, CudaDriver, TensorMap, detect_cuda
 from tilewright.target.detect_cuda import cuda_driver
 
 #: The function of this name hides the module.
@@ -203,6 +203,46 @@ def test_errors_of_the_driver(fail, error, message):
         )
 
 
+class Boxes:
+    """A tensor map of the driver: its words, at whose address the launch finds it."""
+
+    def __init__(self, *said):
+        self.said, self.words = said, (ctypes.c_uint64 * 16)(*range(16))
+
+    def getPtr(self):
+        return ctypes.addressof(self.words)
+
+
+def with_maps(**options):
+    made, driver = device(**options)
+    for name in ("DataType", "Interleave", "Swizzle", "L2promotion", "FloatOOBfill"):
+        words = type(name, (), {"__getattr__": lambda self, text: text.rpartition("_")[2]})()
+        setattr(driver, f"CUtensorMap{name}", words)
+    driver._cuTensorMapEncodeTiled = Boxes
+    return made, driver
+
+
+def test_tensor_maps_come_after_the_scalars():
+    made, _ = with_maps(kernels={"f": "f"})
+    memory = made.allocate(64)
+    said = TensorMap(0, "bf16", (3, 96, 64), (6144, 64, 1), (1, 64, 32), 64)
+    launch = made.load(b"module").prepare("f", (1, 1, 1), (1, 1, 1), [memory], [np.int32(5)], 0, [said])
+    (values, maps, _) = launch.kept
+    assert [launch.table[1], launch.table[2]] == [ctypes.addressof(values[1]), maps[0].getPtr()]
+    kind, rank, pointer, shape, strides, box, steps, _, swizzle, *_ = maps[0].said
+    assert (kind, rank, pointer) == ("BFLOAT16", 3, memory.pointer)
+    # fastest first, strides in bytes without that of neighbours
+    assert (shape, strides, box, steps) == ([64, 96, 3], [128, 12288], [32, 64, 1], [1, 1, 1])
+    assert swizzle == "64B"
+
+
+def test_a_driver_without_tensor_maps(monkeypatch):
+    made, _ = device(kernels={"f": "f"})
+    monkeypatch.setattr(made, "_driver", CudaDriver(SimpleNamespace()))
+    with pytest.raises(TargetError, match="has no tensor maps"):
+        made.tensor_map(TensorMap(0, "f16", (64,), (1,), (64,), 128), 0)
+
+
 class Lent:
     """A tensor that lies in memory of the card (of the driver that is not there: the host's)."""
 
@@ -250,7 +290,7 @@ def test_no_device_and_another_architecture():
 
 def test_the_target_of_a_device():
     found = detect_cuda(CudaDriver(Driver()))
-    assert (found.name, found.arch, found.units) == ("cuda", "sm_90", 132)
+    assert (found.name, found.arch, found.units) == ("cuda", "sm_90a", 132)
     assert found.memory_bytes == 1 << 30 and found.shared_per_block == 232448
     # as the driver says, not as the table of its kind
     moved = found.level("memory").bandwidth * found.units * found.clock_hz

@@ -107,6 +107,7 @@ def altered(path, to, change):
         (lambda d: d["device"]["kernels"][0].__setitem__(2, 0), "device: kernels"),
         (lambda d: d["device"]["kernels"][0].__setitem__(1, 99), "device: kernels"),
         (lambda d: d["device"].update(kernels=[3]), "device: kernels"),
+        (lambda d: d["device"]["kernels"][0].append([0, 0]), "has a tensor map that is none"),
         (lambda d: d["device"].update(kernels={}), "device: kernels"),
         (lambda d: d["device"].update(kernels=[]), "the kernels of the launches"),
         (lambda d: d["device"].update(steps=[3]), "device: steps"),
@@ -138,7 +139,7 @@ def test_a_model_for_a_device_that_is_not_here(tmp_path):
     compiled = tilewright.compile(zoo.SMALL["tinybert4"](), target=target)
     compiled.save(tmp_path / "m.tw")
     code = open_saved_model(tmp_path / "m.tw").manifest.device
-    assert (code.language, code.arch) == ("cuda", "sm_90") and len(code.kernels) > 10
+    assert (code.language, code.arch) == ("cuda", "sm_90a") and len(code.kernels) > 10
     if isinstance(compiled._assembled.plan.device, OfflineDevice):
         with pytest.raises(TargetError, match="compiled for cuda:sm_90, which is not here"):
             compiled.run(None, compiled.sample_feeds())

@@ -268,7 +268,7 @@ HEAD = 'function("f", outputs=[y])\ny = f32[8]\n'
         (HEAD + "with block():\n    pass", "block takes 1 arguments, not 0"),
         (
             HEAD + "with blok('b'):\n    pass",
-            "line 3, column 6: expected block(...), alloc(...) as name, or seq",
+            "line 3, column 6: expected block(...), alloc(...) as name, teams(...), or seq",
         ),
         (HEAD + "if i:\n    pass", "line 3, column 4: expected a condition"),
         (HEAD + "if i < j < 3:\n    pass", "line 3, column 4: expected a condition"),

@@ -6,11 +6,20 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright.codegen.clike.device import DeviceSource, emit_device
-from tilewright.codegen.clike.dialect import Dialect
+from tilewright.codegen.clike.dialect import Dialect, GroupInstruction
 from tilewright.codegen.clike.late_copies import arrive_function, copy_function
 from tilewright.codegen.clike.mma import WARP_INSTRUCTIONS, mma_function, product_function
 from tilewright.codegen.clike.shuffles import WARP_REDUCTIONS, shuffle_function
+from tilewright.codegen.clike.warps import WARP
 from tilewright.ir import LoopFunction
+from tilewright.target import BUILT_IN
+
+
+def _group_mnemonic(name: str) -> str:
+    """``wgmma_m64n256k16_bf16`` in PTX."""
+    _, shape, kind = name.split("_")
+    return f"wgmma.mma_async.sync.aligned.{shape}.f32.{kind}.{kind}"
+
 
 CUDA: Final = Dialect(
     name="CUDA",
@@ -41,8 +50,8 @@ CUDA: Final = Dialect(
     }),
     kernel='extern "C" __global__ void {bounds}{name}',
     bounds="__launch_bounds__({threads}) ",
-    shared_space="__shared__ __align__(16) {type} {name}[{count}];",
-    dynamic_shared="extern __shared__ __align__(16) unsigned char tw_shared[];",
+    shared_space="__shared__ __align__({align}) {type} {name}[{count}];",
+    dynamic_shared="extern __shared__ __align__({align}) unsigned char tw_shared[];",
     barrier=("__syncthreads();", "__syncthreads();"),
     group_id="blockIdx.{axis}",
     local_id="threadIdx.{axis}",
@@ -58,6 +67,10 @@ CUDA: Final = Dialect(
     warp_instructions=MappingProxyType(dict.fromkeys(WARP_REDUCTIONS, shuffle_function)),
     lane_instructions=MappingProxyType(dict.fromkeys(WARP_INSTRUCTIONS, mma_function)),
     fragments=MappingProxyType(dict.fromkeys(WARP_INSTRUCTIONS, product_function)),
+    group_instructions=MappingProxyType({
+        row.name: GroupInstruction(_group_mnemonic(row.name), turns=row.name.endswith("f16"))
+        for row in BUILT_IN.values() if row.gathers and row.threads > WARP
+    }),
 )  # fmt: skip
 
 

@@ -25,11 +25,11 @@ from tilewright.codegen.clike.launches import (
     waits,
 )
 from tilewright.codegen.clike.statements import (
-    is_unrolled,
+    ALIGNMENT,
     needs_wide,
     updated_at_once,
 )
-from tilewright.codegen.clike.warps import WarpCalls
+from tilewright.codegen.clike.teams import TeamCalls
 from tilewright.codegen.clike.wide import VECTOR_BYTES
 from tilewright.codegen.clike.writer import Writer, entry_name
 from tilewright.ir import (
@@ -46,6 +46,8 @@ from tilewright.ir import (
     Seq,
     Stmt,
     Store,
+    Sync,
+    Teams,
     buffers_of,
     locate,
     stmt_exprs,
@@ -54,6 +56,7 @@ from tilewright.ir import (
     substitute,
 )
 from tilewright.support import ScheduleError
+from tilewright.target import TensorMap
 
 STATIC_SHARED: Final = 48 << 10
 """Shared memory that a kernel may declare; more is given with its launch (CUDA C++ Programming Guide, 3.2.4).
@@ -78,6 +81,8 @@ class KernelEntry:
     scalar_bytes: int
     shared_bytes: int
     dynamic_bytes: int
+    maps: tuple[TensorMap, ...] = ()
+    """What comes after the scalars: tensor maps of some of the buffers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,7 @@ def _extensions(func: LoopFunction, workspace: Sequence[Buffer], dialect: Dialec
     return [line for name, line in dialect.extensions.items() if name in names]
 
 
-class _Kernel(WarpCalls):
+class _Kernel(TeamCalls):
     """One entry function."""
 
     def __init__(
@@ -140,6 +145,7 @@ class _Kernel(WarpCalls):
         every = (*func.buffers, *workspace)
         used = _names(nest.body)
         self._buffers = tuple(b for b in every if b.name in used)
+        self.arguments = tuple(b.name for b in self._buffers)
         self.atomic = updated_at_once(nest.body)
         self._written = {name for name, _ in stmt_writes(nest.body)}
         read = {ld.buffer for ld in stmt_loads(nest.body)}
@@ -154,7 +160,10 @@ class _Kernel(WarpCalls):
         for b, text in zip(self._buffers, self._declarations, strict=True):
             self.declare(b, text)
         self.stmt(nest.body)
-        total = sum(size for _, _, size in self._block_shared)
+        places = self._shared_places()
+        total = max(
+            (at + size for (_, _, size), at in zip(self._block_shared, places, strict=True)), default=0
+        )
         dynamic = total if total > STATIC_SHARED and dialect.dynamic_shared else 0
         self.entry = KernelEntry(
             symbol,
@@ -164,7 +173,19 @@ class _Kernel(WarpCalls):
             8 if wide else 4,
             total,
             dynamic,
+            tuple(self.maps),
         )
+
+    def add_shared(self, name: str, b: Buffer, nbytes: int) -> None:
+        self._block_shared.append((name, b, -(-nbytes // VECTOR_BYTES) * VECTOR_BYTES))
+
+    def _shared_places(self) -> list[int]:
+        """Where buffers that a block shares begin in its memory."""
+        places, end = [], 0
+        for _, b, size in self._block_shared:
+            places.append(-(-end // _alignment(b)) * _alignment(b))
+            end = places[-1] + size
+        return places
 
     def text(self) -> str:
         """The whole function."""
@@ -178,27 +199,30 @@ class _Kernel(WarpCalls):
             space = f"{dialect.global_space} " if dialect.global_space else ""
             arguments.append(f"{space}{const}{dialect.storage_type(b.dtype)} *{alone}{name}")
         arguments += [f"const {self.index_type} {self.names[name]}" for name in self._scalars]
+        arguments += [f"const __grid_constant__ TwTensorMap tw_map_{n}" for n in range(len(self.maps))]
         head = dialect.kernel.format(name=self.symbol, bounds=self._bounds())
         lines = [f"{head}({', '.join(arguments)})", "{"]
         dynamic = self.entry.dynamic_bytes
         if dynamic:
-            lines.append(f"    {dialect.dynamic_shared}")
-        offset = 0
-        for name, b, size in self._block_shared:
+            align = max(_alignment(b) for _, b, _ in self._block_shared)
+            lines.append(f"    {dialect.dynamic_shared.format(align=align)}")
+        for (name, b, size), offset in zip(self._block_shared, self._shared_places(), strict=True):
             kind = dialect.storage_type(b.dtype)
             if dynamic:
                 lines.append(f"    {kind} *const {name} = ({kind} *)(tw_shared + {offset});")
             else:
                 count = size // b.dtype.bytes
-                lines.append(f"    {dialect.shared_space.format(type=kind, name=name, count=count)}")
-            offset += size
+                declared = dialect.shared_space.format(type=kind, name=name, count=count, align=_alignment(b))
+                lines.append(f"    {declared}")
         return "\n".join([*lines, *self.writer.lines, "}", ""])
 
     def _bounds(self) -> str:
         if not all(extent.is_const for extent in self.grid.threads):
             return ""
         x, y, z = (extent.const for extent in self.grid.threads)
-        return self.dialect.bounds.format(x=x, y=y, z=z, threads=x * y * z)
+        # with the least number of blocks compilers know how many registers threads begin with
+        threads = f"{x * y * z}, 1" if self.has_teams else str(x * y * z)
+        return self.dialect.bounds.format(x=x, y=y, z=z, threads=threads)
 
     # -- who runs a statement -------------------------------------------------------------------------------
 
@@ -209,7 +233,7 @@ class _Kernel(WarpCalls):
         missing = self.grid.used - self.covered
         if (
             not missing
-            or isinstance(s, Seq | Barrier | Alloc)
+            or isinstance(s, Seq | Barrier | Alloc | Teams | Sync)
             or has_hardware(s)
             or waits(s)
             or self.has_warps(s)
@@ -269,12 +293,6 @@ class _Kernel(WarpCalls):
         self.covered = outer
         self.lanes_again(lanes)
 
-    def pragmas(self, s: For) -> list[str]:
-        factor = is_unrolled(s)
-        if s.kind.name == "serial" and factor == 1:
-            return []
-        return [f"#pragma unroll {factor}"] if factor > 1 else []
-
     # -- memory ---------------------------------------------------------------------------------------------
 
     def alloc(self, s: Alloc) -> None:
@@ -299,7 +317,7 @@ class _Kernel(WarpCalls):
             self.writer.line(f"{self.dialect.storage_type(buffer.dtype)} {name}[{max(1, count)}];")
             own = {buffer.name}
         else:
-            self._block_shared.append((name, buffer, -(-nbytes // VECTOR_BYTES) * VECTOR_BYTES))
+            self.add_shared(name, buffer, nbytes)
             self.shared.add(buffer.name)
             own = set()
         hidden = self.private & {buffer.name}
@@ -315,7 +333,15 @@ class _Kernel(WarpCalls):
     def wait(self, s: Barrier) -> None:
         if self._late and self.dialect.copies_arrive is not None:
             self.writer.line(f"{self.dialect.copies_arrive(self.helpers)}();")
-        self.writer.line(self.dialect.barrier[s.scope == "global"])
+        if self.in_team:
+            super().wait(s)
+        else:
+            self.writer.line(self.dialect.barrier[s.scope == "global"])
+
+
+def _alignment(b: Buffer) -> int:
+    """Bytes at multiples of which a buffer that a block shares begins: those of wide accesses, or more."""
+    return b.align if b.align > ALIGNMENT else VECTOR_BYTES
 
 
 def _names(s: Stmt) -> set[str]:

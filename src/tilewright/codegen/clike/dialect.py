@@ -19,6 +19,14 @@ ALL_CALLS: Final = frozenset(CALLS)
 """Elementary functions that the lowering leaves to the language's own library."""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupInstruction:
+    """How text calls a product of several warps; ``turns``: factors may lie across the sums."""
+
+    mnemonic: str
+    turns: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """A language.
@@ -69,6 +77,8 @@ class Dialect:
     """
     lane_instructions: Mapping[str, LaneFunction] = field(default_factory=lambda: MappingProxyType({}))
     """What they do together and each for its own results; given are also the factors read by words."""
+    group_instructions: Mapping[str, GroupInstruction] = field(default_factory=lambda: MappingProxyType({}))
+    """Products that several warps of a team do together."""
     fragments: Mapping[str, WarpFunction] = field(default_factory=lambda: MappingProxyType({}))
     """Those of them that also take factors that a warp has brought into registers before."""
     single_blocks_are_constants: bool = False

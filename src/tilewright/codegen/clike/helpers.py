@@ -180,6 +180,10 @@ class Helpers:
         self._texts.setdefault(name, f"{self._dialect.inline} {text}")
         return name
 
+    def declaration(self, name: str, text: str) -> None:
+        """A definition that is no function, whose whole text is given."""
+        self._texts.setdefault(name, text)
+
     def _add(self, name: str, template: str, dtype: DType | None) -> None:
         dialect = self._dialect
         values: dict[str, str] = dict(dialect.types) | {"name": name}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Final
 
 from tilewright.ir import (
@@ -26,6 +27,9 @@ from tilewright.ir import (
     Seq,
     Stmt,
     Store,
+    Sync,
+    Team,
+    Teams,
     floordiv,
     imax,
     int_upper,
@@ -202,6 +206,20 @@ def grid_of(nest: Nest, name: str) -> Grid:
     return Grid((blocks[0], blocks[1], blocks[2]), (threads[0], threads[1], threads[2]), frozenset(extents))
 
 
+def team_grid(team: Team, grid: Grid, name: str) -> Grid:
+    """The threads of a team along its axes, and the blocks of its kernel.
+
+    Raises ScheduleError where loops name more threads than it has, or no known number of them.
+    """
+    extents: dict[str, Index] = {}
+    _extents(team.body, {}, extents)
+    x, y, z = (extents.get(f"thread.{letter}", ONE) for letter in AXES)
+    count = prod(e.const if e.is_const else team.threads + 1 for e in (x, y, z))
+    if count > team.threads:
+        raise ScheduleError(f"{name}: team {team.name!r} has {team.threads} threads, its loops name others")
+    return Grid(grid.blocks, (x, y, z), frozenset(extents) | {a for a in grid.used if a.startswith("block")})
+
+
 def _extents(s: Stmt, env: dict[str, tuple[Index, Index]], out: dict[str, Index]) -> None:
     if isinstance(s, For):
         if s.kind.name == "thread":
@@ -219,6 +237,9 @@ def _extents(s: Stmt, env: dict[str, tuple[Index, Index]], out: dict[str, Index]
                 most = Index(number)
             out[s.kind.axis] = imax(out[s.kind.axis], most) if s.kind.axis in out else most
         env = {**env, s.var: (s.lo, s.hi - 1)}
+    if isinstance(s, Teams):
+        out["thread.x"] = Index(sum(team.threads for team in s.teams))
+        return
     for child in stmt_children(s):
         _extents(child, env, out)
 
@@ -247,8 +268,8 @@ def _block_loop(s: Stmt) -> For | None:
 
 
 def waits(s: Stmt) -> bool:
-    """Whether a barrier stands in a statement."""
-    return isinstance(s, Barrier) or any(map(waits, stmt_children(s)))
+    """Whether a barrier, or what is said to a channel, stands in a statement."""
+    return isinstance(s, Barrier | Sync) or any(map(waits, stmt_children(s)))
 
 
 def leaves(s: Stmt) -> Iterator[Store | Exec]:

@@ -24,6 +24,9 @@ from tilewright.ir import (
     Seq,
     Stmt,
     Store,
+    Sync,
+    Team,
+    Teams,
     atomically,
     locate,
     stmt_children,
@@ -65,6 +68,8 @@ class Statements(Expressions):
                 self.wait(s)
             case Exec():
                 self.execute(s)
+            case Teams() | Team() | Sync():
+                raise InternalError("teams reach a language that has none")
             case Block():
                 raise InternalError(f"block {s.name} reaches code generation")
 

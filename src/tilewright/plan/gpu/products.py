@@ -9,6 +9,7 @@ from tilewright.analysis import Roles, pointwise_reader, roles_of
 from tilewright.cost import ProductSize
 from tilewright.ir import Program, Stage, loads, stmt_loads
 from tilewright.plan.fallback import fell_back
+from tilewright.plan.gpu.group import group_problem
 from tilewright.plan.gpu.matrix import best_warps, depth_of, unit_of
 from tilewright.plan.gpu.product import MULTIPLES, best_tiles, over_windows
 from tilewright.plan.gpu.updates import joined_at_once
@@ -119,4 +120,7 @@ def _make(s: Schedule, stage: Stage, target: GpuTarget) -> tuple[Schedule, Clust
             axes[:2] = {it.name for it in s.require_program().stage(root).iters} - before
     rule, stages = "gpu_product" if unit is None else "gpu_matrix", (f"{name}_a", f"{name}_b", name)
     simpler = tuple(Cluster("gpu_elements", each) for each in (*stages, root))
-    return s, Cluster(rule, root, stages, simpler)
+    made = Cluster(rule, root, stages, simpler)
+    if group_problem(s.require_program(), target, root, stages) is not None:
+        made = Cluster("gpu_group_product", root, stages, (made,))
+    return s, made

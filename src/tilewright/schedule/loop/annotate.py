@@ -39,6 +39,9 @@ def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFu
       are larger than the caches, or that nobody reads soon.
     * ``reload``: a part, such as ``9/14``, of the single elements in a serial loop that vectors are
       multiplied with. Each instruction loads these for itself, as an operand: more loads, less to start.
+    * ``teams``: copies to shared memory at the beginning of a loop in a block of threads are made ahead by
+      threads of their own: ``4`` slots, or ``4:40:232`` with registers for a thread of theirs and of the
+      others. Back ends without such teams copy where the loop says.
     * ``in_place``: intermediate buffers, by commas, that are kept where the result of the loop goes. Done
       where the loop reads each element only for the one that it writes there, and nothing else stands in the
       way (``lower/in_place.py``).
