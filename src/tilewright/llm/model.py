@@ -1,6 +1,6 @@
-"""Language models as ONNX files have them: compiled for all lengths, run token by token.
+"""Language models: compiled for all lengths, run token by token.
 
-Files as Optimum and onnxruntime-genai write them: ``input_ids``, and where the model has them
+Graphs are as Optimum and onnxruntime-genai write them: ``input_ids``, and where the model has them
 ``attention_mask``, ``position_ids`` and a cache, ``past_key_values.N.key`` and ``.value``, of which a run
 gives the next one, ``present.N.key`` and ``.value``.
 """
@@ -20,7 +20,10 @@ from tilewright.driver import compile_model
 from tilewright.frontend import read_onnx
 from tilewright.graph import TensorType
 from tilewright.ir import dtype_of
+from tilewright.llm.decoder import read_weights
+from tilewright.llm.families import read_decoder
 from tilewright.llm.folder import read_folder
+from tilewright.llm.safetensors import read_tensors
 from tilewright.llm.sampling import Sampling, choose
 from tilewright.llm.text import TextStream, Token
 from tilewright.runtime import Model
@@ -53,17 +56,22 @@ def load(
 ) -> LanguageModel:
     """The language model in a folder, or in an ONNX file, compiled for texts of up to ``capacity`` tokens.
 
-    A folder may hold ``tokenizer.json`` and configurations, as Hugging Face and onnxruntime-genai write them.
-    ``tokenizer`` is one of the package ``tokenizers``, in place of the folder's.
+    A folder is one as Hugging Face or onnxruntime-genai write it: with an ONNX file, or with ``config.json``
+    and weights in safetensors files, of a family that :mod:`tilewright.llm.families` knows; and with
+    ``tokenizer.json``. ``tokenizer`` is one of the package ``tokenizers``, in place of the folder's.
 
-    Raises InputError where there is no model there, ModelError for one that is no language model, and what
-    :func:`tilewright.compile` raises.
+    Raises InputError where there is no model there, ModelError for one that is no language model, for weights
+    that are missing or cut off, and for a tokenizer of another model, UnsupportedOperatorError for another
+    family, and what :func:`tilewright.compile` raises.
     """
     folder = read_folder(Path(source))
     most = whole_number(capacity) if capacity is not None else min(CAPACITY, folder.positions or CAPACITY)
     if most is None or most < 1:
         raise InputError(f"the capacity is {capacity!r}", hint="a whole number of tokens, from 1")
-    read = read_onnx(folder.model)
+    if folder.model is not None:
+        read = read_onnx(folder.model)
+    else:
+        read = read_weights(read_decoder(folder.configuration), read_tensors(folder.weights), most)
     inputs, outputs = read.inputs(), [value.name for value in read.loaded.outputs]
     shapes, sizes, empty = _sizes(inputs, most)
     presents = {found.groups(): name for name in outputs if (found := _PRESENT.fullmatch(name))}
@@ -76,9 +84,17 @@ def load(
         caches.append(_Cache(name, present, first))
     if "logits" not in outputs:
         raise ModelError(f"the model gives {', '.join(map(quoted, outputs))}, and no 'logits' of tokens")
-    model = compile_model(folder.model, shapes=shapes, dynamic=sizes, threads=threads)
+    words = tokenizer or folder.tokenizer
+    known = next(value for value in read.loaded.outputs if value.name == "logits").type.tensor_type.shape.dim
+    scored = known[-1].dim_value if known else 0
+    if words is not None and scored and words.get_vocab_size() > scored:
+        raise ModelError(
+            f"the tokenizer has {words.get_vocab_size()} tokens, and the model scores {scored}",
+            hint="it is that of another model",
+        )
+    model = compile_model(read, shapes=shapes, dynamic=sizes, threads=threads)
     given = tuple(name for name in _PLAIN if name in inputs)
-    return LanguageModel(model, given, tuple(caches), most, tokenizer or folder.tokenizer, folder.ends)
+    return LanguageModel(model, given, tuple(caches), most, words, folder.ends)
 
 
 def _sizes(

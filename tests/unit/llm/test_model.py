@@ -5,6 +5,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from decoder_folders import write_folder
 from decoder_models import DEPTH, KEY_HEADS, VOCABULARY, decoder
 from tilewright import llm
 from tilewright.support import InputError, ModelError, UnsupportedOperatorError
@@ -156,6 +157,34 @@ def test_models_that_are_none_of_language_are_refused(change, kind, problem, tmp
     onnx.save(made, tmp_path / "model.onnx")
     with pytest.raises(kind, match=problem):
         llm.load(tmp_path)
+
+
+def test_the_tokenizer_of_another_model_is_refused(folder):
+    words = _words()
+    words.add_tokens(["w-more"])
+    with pytest.raises(ModelError, match="the tokenizer has 97 tokens, and the model scores 96"):
+        llm.load(folder, tokenizer=words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "phi3"])
+def test_two_hundred_tokens_are_those_of_transformers(tmp_path, kind):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    folder = write_folder(tmp_path, kind)
+    # as long as LongRoPE has one table
+    most = 59 if kind == "phi3" else 200
+    other = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    )
+    given = torch.tensor([PROMPT])
+    wanted = other.generate(given, max_new_tokens=most, do_sample=False, pad_token_id=0)[0].tolist()
+    model = llm.load(folder, capacity=len(PROMPT) + most, threads=1)
+    assert [token.id for token in model.generate(PROMPT, tokens=most)] == wanted[len(PROMPT) :]
+    with torch.no_grad():
+        scores = other(torch.tensor([wanted])).logits[0].numpy()
+    np.testing.assert_allclose(model.logits(wanted), scores, atol=1e-4)
+    assert model.model.compilations == 0
 
 
 def test_a_capacity_is_a_whole_number(folder):

@@ -290,9 +290,16 @@ def group_query_attention(
     places = p.add("Add", (p.reshape(start, (batch, 1)), steps))
     if p.ctx.integer("do_rotary", 0):
         where = positions or places
-        interleaved = p.ctx.integer("rotary_interleaved", 0)
+        # the width of the tables says how much of a head turns
+        turned, interleaved = 2 * p.shape(7)[1], p.ctx.integer("rotary_interleaved", 0)
         q, k = (
-            p.add("RotaryEmbedding", (each, where, cosines, sines), domain=MICROSOFT, interleaved=interleaved)
+            p.add(
+                "RotaryEmbedding",
+                (each, where, cosines, sines),
+                domain=MICROSOFT,
+                interleaved=interleaved,
+                rotary_embedding_dim=turned,
+            )
             for each in (q, k)
         )
     if queries < total or (past_key and room > queries):
