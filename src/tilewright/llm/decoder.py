@@ -22,6 +22,7 @@ from onnx import TensorProto, helper
 
 from tilewright.frontend import ReadModel, read_onnx, zoo
 from tilewright.llm.families import JOINED, Decoder
+from tilewright.llm.formats import Blocks
 from tilewright.support import InputError, ModelError, quoted
 
 Array = npt.NDArray[Any]
@@ -35,7 +36,7 @@ _PREFIXES: Final = ("model.", "", "transformer.", "language_model.model.", "mode
 _UNREAD: Final = (".inv_freq", ".attn.bias", ".attn.masked_bias", "lm_head.weight")
 
 
-def read_weights(decoder: Decoder, weights: Mapping[str, Array], capacity: int) -> ReadModel:
+def read_weights(decoder: Decoder, weights: Mapping[str, Array | Blocks], capacity: int) -> ReadModel:
     """The model of a decoder for texts of up to ``capacity`` tokens, with the weights of its files by name.
 
     Raises ModelError for weights that are missing, or have other shapes than the configuration says,
@@ -49,10 +50,17 @@ class _Weights:
     """Weights by their role."""
 
     decoder: Decoder
-    given: Mapping[str, Array]
+    given: Mapping[str, Array | Blocks]
     used: set[str] = field(default_factory=set)
 
-    def find(self, role: str, n: int, shape: tuple[int, ...], end: str = "weight") -> Array:
+    def array(self, role: str, n: int, shape: tuple[int, ...], end: str = "weight") -> Array:
+        """A weight that has no blocks."""
+        found = self.find(role, n, shape, end)
+        if isinstance(found, Blocks):
+            raise ModelError(f"the weight of {quoted(role)} is in blocks of {found.bits} bits")
+        return found
+
+    def find(self, role: str, n: int, shape: tuple[int, ...], end: str = "weight") -> Array | Blocks:
         """The weight of a role in a block, [out, in] or [out]; a part of what is joined in the file."""
         decoder = self.decoder
         names = decoder.family.names
@@ -67,7 +75,7 @@ class _Weights:
         group = next((g for g in JOINED if role in g), (role,))
         parts = [part for part in group if names.get(part) == names[role]]
         rows = [_rows(decoder, part) if len(parts) > 1 else shape[0] for part in parts]
-        if decoder.family.turned and role in _PRODUCTS and array.ndim == 2:
+        if decoder.family.turned and role in _PRODUCTS and not isinstance(array, Blocks) and array.ndim == 2:
             array = array.T
         wanted = (sum(rows), *shape[1:])
         if array.shape != wanted:
@@ -113,7 +121,7 @@ class _Writer:
         d, b = self.decoder, self.b
         ids = b.input("input_ids", _ROWS, TensorProto.INT64)
         mask = b.input("attention_mask", ["batch", "total"], TensorProto.INT64)
-        table = self.constant("embedding", self.weights.find("embedding", 0, (d.vocabulary, d.hidden)))
+        table = self.constant("embedding", self.weights.array("embedding", 0, (d.vocabulary, d.hidden)))
         x = self.wide(b.node("Gather", table, ids, stem="embedded"), table)
         if d.family.scaled:
             x = b.node("Mul", x, b.scalar(math.sqrt(d.hidden)), stem="embedded.scaled")
@@ -148,7 +156,7 @@ class _Writer:
                 f"texts of {self.capacity} tokens, where the model has {d.positions} learned places",
                 hint=f"load(…, capacity={d.positions})",
             )
-        table = self.constant("places", self.weights.find("places", 0, (d.positions, d.hidden)))
+        table = self.constant("places", self.weights.array("places", 0, (d.positions, d.hidden)))
         where = b.input("position_ids", _ROWS, TensorProto.INT64)
         return self.wide(b.node("Gather", table, where, stem="placed"), table)
 
@@ -182,6 +190,7 @@ class _Writer:
             local_window_size=d.windows[n] or -1,
             scale=d.scale,
             softcap=d.softcap,
+            rotary_interleaved=int(d.interleaved),
         )
         for state, name in zip(states, present, strict=True):
             b.output(state, name, ["batch", d.kv_heads, "total", d.depth])
@@ -200,10 +209,10 @@ class _Writer:
     def norm(self, x: str, role: str, n: int, size: int = 0) -> str:
         """A norm over the last axis."""
         d, b = self.decoder, self.b
-        weight = self.weights.find(role, n, (size or d.hidden,)).astype(np.float32)
+        weight = self.weights.array(role, n, (size or d.hidden,)).astype(np.float32)
         inputs = [x, self.constant(f"{n}.{role}.weight", weight + 1 if d.family.unit else weight)]
         if d.family.centred:
-            bias = self.weights.find(role, n, (size or d.hidden,), "bias").astype(np.float32)
+            bias = self.weights.array(role, n, (size or d.hidden,), "bias").astype(np.float32)
             inputs.append(self.constant(f"{n}.{role}.bias", bias))
         op = "LayerNormalization" if d.family.centred else "SimplifiedLayerNormalization"
         domain = {} if d.family.centred else {"domain": MS}
@@ -221,11 +230,17 @@ class _Writer:
         y = self.product(x, f"{n}.{role}", self.weights.find(role, n, (rows, before)))
         if role not in self.decoder.biases:
             return y
-        bias = self.weights.find(role, n, (rows,), "bias").astype(np.float32)
+        bias = self.weights.array(role, n, (rows,), "bias").astype(np.float32)
         return self.b.node("Add", y, self.constant(f"{n}.{role}.bias", bias), stem=f"{n}.{role}.biased")
 
-    def product(self, x: str, stem: str, matrix: Array) -> str:
+    def product(self, x: str, stem: str, matrix: Array | Blocks) -> str:
         """Rows times a matrix [out, in]."""
+        if isinstance(matrix, Blocks):
+            parts = {"numbers": matrix.packed(), "scale": matrix.scale, "zero": matrix.zero}
+            inputs = [self.constant(f"{stem}.{name}", array) for name, array in parts.items()]
+            sizes = {"N": matrix.shape[0], "K": matrix.shape[1]}
+            how = {"bits": matrix.bits, "block_size": matrix.block}
+            return self.b.node("MatMulNBits", x, *inputs, stem=stem, domain=MS, **sizes, **how)
         weight = self.constant(f"{stem}.weight", matrix.T)
         return self.b.node("MatMul", x, self.wide(weight, weight), stem=stem)
 

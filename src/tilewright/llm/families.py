@@ -173,7 +173,8 @@ _ACTIVATIONS: Final = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class Decoder:
     """A decoder: its family, its sizes, and what its blocks compute. ``windows`` and ``ropes`` are by block;
-    a window of 0 reads all tokens before, no rope is for models with learned places.
+    a window of 0 reads all tokens before, no rope is for models with learned places. ``interleaved``: pairs
+    that are rotated lie side by side.
     """
 
     family: Family
@@ -194,6 +195,7 @@ class Decoder:
     tied: bool
     softcap: float = 0.0
     final_softcap: float = 0.0
+    interleaved: bool = False
 
 
 def read_decoder(entries: Mapping[str, Any]) -> Decoder:

@@ -23,8 +23,8 @@ _CONFIGURATIONS: Final = ("genai_config.json", "generation_config.json", "config
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What is there of a language model: its ONNX file, or else the files of its weights and what describes
-    them, a tokenizer or None, the tokens that end a text, for how many tokens it was made, if that is said.
+    """What is there of a language model: its ONNX or GGUF file, or else the files of its weights and what
+    describes them, a tokenizer or None, tokens that end a text, and how many it was made for, where said.
     """
 
     model: Path | None
@@ -61,7 +61,7 @@ def read_folder(source: Path) -> Folder:
     if model is None and not weights:
         pickled = any(folder.glob("*.bin"))
         raise InputError(
-            f"the folder {quoted(str(source))} has neither an ONNX file nor weights in safetensors files",
+            f"the folder {quoted(str(source))} has no ONNX or GGUF file, and no weights in safetensors files",
             hint="files of pickles are not read: save_pretrained(FOLDER, safe_serialization=True)"
             if pickled
             else "a folder as Hugging Face writes it, or export the model: "
@@ -71,18 +71,19 @@ def read_folder(source: Path) -> Folder:
 
 
 def _model_file(source: Path, entries: list[dict[str, Any]]) -> Path | None:
-    """The ONNX file; None where a folder has none."""
+    """The ONNX file, or that of llama.cpp; None where a folder has none."""
     if source.is_file():
         return source
     if not source.is_dir():
         raise InputError(
-            f"there is no language model {quoted(str(source))}", hint="a folder, or an ONNX file"
+            f"there is no language model {quoted(str(source))}", hint="a folder, an ONNX or a GGUF file"
         )
     named = [entry["decoder"].get("filename") for entry in entries if isinstance(entry.get("decoder"), dict)]
     names = [name for name in named if isinstance(name, str)] or ["model.onnx", "decoder_model.onnx"]
     # names of paths are not followed out of the folder
     found = [source / name for name in names if Path(name).name == name and (source / name).is_file()]
-    return next(iter(found or sorted(source.glob("*.onnx"))), None)
+    found = found or sorted(source.glob("*.onnx")) or sorted(source.glob("*.gguf"))
+    return next(iter(found), None)
 
 
 def _configuration(path: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tilewright.ir import dtype_of
 from tilewright.llm.decoder import read_weights
 from tilewright.llm.families import read_decoder
 from tilewright.llm.folder import read_folder
+from tilewright.llm.gguf import read_gguf
 from tilewright.llm.safetensors import read_tensors
 from tilewright.llm.sampling import Sampling, choose
 from tilewright.llm.text import TextStream, Token
@@ -54,10 +55,11 @@ def load(
     threads: int | None = None,
     tokenizer: Any = None,
 ) -> LanguageModel:
-    """The language model in a folder, or in an ONNX file, compiled for texts of up to ``capacity`` tokens.
+    """The language model in a folder, or in a file, compiled for texts of up to ``capacity`` tokens.
 
     A folder is one as Hugging Face or onnxruntime-genai write it: with an ONNX file, or with ``config.json``
-    and weights in safetensors files, of a family that :mod:`tilewright.llm.families` knows; and with
+    and weights in safetensors files, or with a GGUF file of llama.cpp, of a family that
+    :mod:`tilewright.llm.families` knows; and with
     ``tokenizer.json``. ``tokenizer`` is one of the package ``tokenizers``, in place of the folder's.
 
     Raises InputError where there is no model there, ModelError for one that is no language model, for weights
@@ -68,7 +70,12 @@ def load(
     most = whole_number(capacity) if capacity is not None else min(CAPACITY, folder.positions or CAPACITY)
     if most is None or most < 1:
         raise InputError(f"the capacity is {capacity!r}", hint="a whole number of tokens, from 1")
-    if folder.model is not None:
+    ends = folder.ends
+    if folder.model is not None and folder.model.suffix == ".gguf":
+        file = read_gguf(folder.model)
+        ends = ends or file.ends
+        read = read_weights(file.decoder, file.weights, most)
+    elif folder.model is not None:
         read = read_onnx(folder.model)
     else:
         read = read_weights(read_decoder(folder.configuration), read_tensors(folder.weights), most)
@@ -94,7 +101,7 @@ def load(
         )
     model = compile_model(read, shapes=shapes, dynamic=sizes, threads=threads)
     given = tuple(name for name in _PLAIN if name in inputs)
-    return LanguageModel(model, given, tuple(caches), most, words, folder.ends)
+    return LanguageModel(model, given, tuple(caches), most, words, ends)
 
 
 def _sizes(

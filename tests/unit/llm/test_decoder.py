@@ -28,7 +28,7 @@ def _model(kind, weights=None, capacity=40):
     return read_weights(read_decoder(_entries(kind)), tensors(kind) if weights is None else weights, capacity)
 
 
-def _run(read, ids, past):
+def run_decoder(read, ids, past):
     """The scores and the next caches, by the reference evaluation of the graph."""
     held = 0 if past is None else past[0].shape[2]
     sizes = {"batch": 1, "sequence": len(ids), "past": held, "total": held + len(ids)}
@@ -66,8 +66,8 @@ def test_scores_are_those_of_the_package_that_the_files_come_from(kind, update_g
         GOLDEN.parent.mkdir(exist_ok=True)
         GOLDEN.write_text(json.dumps(known, sort_keys=True) + "\n")
     read = _model(kind)
-    first, states = _run(read, TEXT[:PAST], None)
-    second, states = _run(read, TEXT[PAST:], states)
+    first, states = run_decoder(read, TEXT[:PAST], None)
+    second, states = run_decoder(read, TEXT[PAST:], states)
     scores = np.concatenate([first, second])
     assert scores.argmax(-1).tolist() == known[kind]["likeliest"]
     # golden ones have five digits behind the point
@@ -87,12 +87,12 @@ def test_weights_are_read_where_they_lie():
 def test_weights_of_half_the_width_are_computed_with_in_f32():
     half = _model("llama", tensors("llama", np.float16))
     assert half.weights["0.q.weight"].dtype == np.float16
-    wanted, _ = _run(
+    wanted, _ = run_decoder(
         _model("llama", {n: a.astype(np.float32) for n, a in tensors("llama", np.float16).items()}),
         TEXT,
         None,
     )
-    found, _ = _run(half, TEXT, None)
+    found, _ = run_decoder(half, TEXT, None)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 

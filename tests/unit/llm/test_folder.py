@@ -32,8 +32,9 @@ def test_weights_are_taken_where_there_is_no_model(tmp_path):
     assert found.configuration == {"model_type": "llama"}
     _write(tmp_path, "model.safetensors.index.json", {"weight_map": {"a": "b.safetensors"}})
     assert read_folder(tmp_path).weights == (tmp_path / "b.safetensors",)
-    (tmp_path / "model.onnx").touch()
-    assert read_folder(tmp_path).model == tmp_path / "model.onnx"
+    for name in ("model.gguf", "model.onnx"):
+        (tmp_path / name).touch()
+        assert read_folder(tmp_path).model == tmp_path / name
 
 
 def test_ends_and_lengths_are_read_from_any_of_the_configurations(tmp_path):
@@ -46,9 +47,7 @@ def test_ends_and_lengths_are_read_from_any_of_the_configurations(tmp_path):
 
 
 def test_where_there_is_no_model_that_is_said(tmp_path):
-    with pytest.raises(
-        InputError, match="has neither an ONNX file nor weights in safetensors files"
-    ) as found:
+    with pytest.raises(InputError, match="has no ONNX or GGUF file, and no weights") as found:
         read_folder(tmp_path)
     assert "optimum-cli" in found.value.hint
     (tmp_path / "pytorch_model.bin").touch()

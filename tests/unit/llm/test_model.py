@@ -5,9 +5,11 @@ import onnx
 import onnxruntime
 import pytest
 
-from decoder_folders import write_folder
+from decoder_folders import CONFIGURATIONS, tensors, write_folder
 from decoder_models import DEPTH, KEY_HEADS, VOCABULARY, decoder
 from tilewright import llm
+from tilewright.llm.families import read_decoder
+from tilewright.llm.gguf import GgufModel
 from tilewright.support import InputError, ModelError, UnsupportedOperatorError
 
 PROMPT = [3, 7, 11, 2, 5]
@@ -164,6 +166,18 @@ def test_the_tokenizer_of_another_model_is_refused(folder):
     words.add_tokens(["w-more"])
     with pytest.raises(ModelError, match="the tokenizer has 97 tokens, and the model scores 96"):
         llm.load(folder, tokenizer=words)
+
+
+def test_files_of_llama_cpp_say_what_ends_texts(tmp_path, monkeypatch):
+    made = GgufModel(
+        read_decoder(CONFIGURATIONS["llama"] | {"model_type": "llama"}), tensors("llama"), frozenset({5})
+    )
+    monkeypatch.setattr("tilewright.llm.model.read_gguf", lambda path: made)
+    monkeypatch.setattr("tilewright.llm.model.compile_model", lambda read, **_: read)
+    (tmp_path / "a.gguf").touch()
+    assert llm.load(tmp_path, capacity=8).ends == llm.load(tmp_path / "a.gguf", capacity=8).ends == {5}
+    (tmp_path / "config.json").write_text('{"eos_token_id": 6}')
+    assert llm.load(tmp_path, capacity=8).ends == {6}
 
 
 @pytest.mark.slow

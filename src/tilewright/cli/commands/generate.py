@@ -43,8 +43,9 @@ def generate(
 ) -> None:
     """Write the text that the language model in FOLDER lets follow a prompt.
 
-    FOLDER has config.json, weights as safetensors and tokenizer.json, as Hugging Face writes them, or an ONNX
-    file as Optimum or onnxruntime-genai write it. The text comes token by token; how fast, on stderr.
+    FOLDER has config.json, weights as safetensors and tokenizer.json, as Hugging Face writes them, an ONNX
+    file as Optimum or onnxruntime-genai write it, or a GGUF file of llama.cpp. The text comes token by token;
+    how fast, on stderr.
     """
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
     model = load(folder, capacity=capacity, threads=threads)

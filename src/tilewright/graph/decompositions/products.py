@@ -95,20 +95,19 @@ def matmul_n_bits(
         middles = unpacked(given.reshape(rows, -1), bits, blocks) if given.dtype == np.uint8 else given
     factors = p.ctx.static(2).reshape(rows, blocks)
     middles = middles.reshape(rows, blocks)
-    if middles.dtype == np.uint8:
-        # signed numbers around zero: what products of bytes take, and a zero point that is nearly always none
-        shift = 1 << (bits - 1)
-        kind = dtype_of(f"i{bits}").numpy
-        signed = (numbers.astype(np.int16) - shift).astype(np.int8).astype(kind).T
-        inputs = [p.constant(np.ascontiguousarray(signed)), p.constant(np.ascontiguousarray(factors.T))]
-        zero = (middles.astype(np.int16) - shift).astype(np.int8).astype(kind)
-        if zero.astype(np.int8).any():
-            inputs.append(p.constant(np.ascontiguousarray(zero.T)))
-        weights = p.add("DequantizeLinear", inputs, axis=0, block_size=block)
-    else:
-        spread = np.repeat(middles, block, axis=1)[:, :depth].astype(np.float32)
-        wide = (numbers - spread) * np.repeat(factors, block, axis=1)[:, :depth].astype(np.float32)
-        weights = p.constant(np.ascontiguousarray(wide.T.astype(factors.dtype)))
+    # signed numbers around zero: what products of bytes take, and a zero point that is nearly always none
+    shift = 1 << (bits - 1)
+    kind = dtype_of(f"i{bits}").numpy
+    signed = (numbers.astype(np.int16) - shift).astype(np.int8).astype(kind).T
+    inputs = [p.constant(np.ascontiguousarray(signed)), p.constant(np.ascontiguousarray(factors.T))]
+    # zero points that are floats may lie between numbers, or outside of them
+    zero = middles.astype(np.float32) - shift
+    whole = middles.dtype == np.uint8
+    if zero.any():
+        inputs.append(
+            p.constant(np.ascontiguousarray((zero.astype(np.int8).astype(kind) if whole else zero).T))
+        )
+    weights = p.add("DequantizeLinear", inputs, axis=0, block_size=block)
     total = p.add("MatMul", (a, weights))
     p.give(p.add("Add", (total, bias)) if bias else total)
 
