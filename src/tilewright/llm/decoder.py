@@ -174,7 +174,7 @@ class _Writer:
             [f"{stem}.{n}.{kind}" for kind in ("key", "value")] for stem in ("past_key_values", "present")
         )
         for name in past:
-            b.input(name, ["batch", d.kv_heads, "past", d.depth])
+            b.input(name, ["batch", d.kv_heads, self.capacity, d.depth])
         rope = d.ropes[n]
         tables = [self.shared(f"rope.{d.ropes.index(rope)}.{i}", rope, i) for i in (0, 1)] if rope else []
         inputs = [q, k, v, *past, *keys, *tables]
@@ -193,7 +193,7 @@ class _Writer:
             rotary_interleaved=int(d.interleaved),
         )
         for state, name in zip(states, present, strict=True):
-            b.output(state, name, ["batch", d.kv_heads, "total", d.depth])
+            b.output(state, name, ["batch", d.kv_heads, self.capacity, d.depth])
         y = self.linear(attended, "o", n, d.heads * d.depth)
         y = self.norm(y, "attention.after", n) if after else y
         x = b.node("Add", x, y, stem=f"{n}.attended")

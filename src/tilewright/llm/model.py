@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.driver import compile_model
-from tilewright.frontend import read_onnx
+from tilewright.frontend import ReadModel, read_onnx
 from tilewright.graph import TensorType
 from tilewright.ir import dtype_of
 from tilewright.llm.decoder import read_weights
@@ -34,6 +34,8 @@ Array = npt.NDArray[Any]
 
 CAPACITY: Final = 2048
 """Tokens that a text may have, prompt included, unless a caller says otherwise or the model has fewer."""
+CHUNK: Final = 512
+"""Tokens of a prompt that are read at once, as llama.cpp does by default (``--ubatch-size``)."""
 _PLAIN: Final = ("input_ids", "attention_mask", "position_ids")
 _PAST = re.compile(r"past\D*(\d+)\.(?:\w+\.)?(key|value)")
 _PRESENT = re.compile(r"present\D*(\d+)\.(?:\w+\.)?(key|value)")
@@ -41,11 +43,14 @@ _PRESENT = re.compile(r"present\D*(\d+)\.(?:\w+\.)?(key|value)")
 
 @dataclass(frozen=True, slots=True)
 class _Cache:
-    """An input that is what was kept of the tokens before, the output that is the next one, the first."""
+    """An input that is what was kept of the tokens before, the output that is the next one, and what it is
+    before the first token: of no tokens, or of all that there is room for, where runs write into it.
+    """
 
     past: str
     present: str
-    empty: Array
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
 
 def load(
@@ -80,15 +85,16 @@ def load(
     else:
         read = read_weights(read_decoder(folder.configuration), read_tensors(folder.weights), most)
     inputs, outputs = read.inputs(), [value.name for value in read.loaded.outputs]
-    shapes, sizes, empty = _sizes(inputs, most)
+    kept = _stays(read)
+    shapes, sizes, empty = _sizes(inputs, most, kept)
     presents = {found.groups(): name for name in outputs if (found := _PRESENT.fullmatch(name))}
     caches = []
-    for name, first in empty.items():
+    for name, shape in empty.items():
         key = _PAST.fullmatch(name)
         present = presents.get(key.groups()) if key else None
         if present is None:
             raise ModelError(f"the model gives no next state of the cache {quoted(name)}")
-        caches.append(_Cache(name, present, first))
+        caches.append(_Cache(name, present, shape, dtype_of(inputs[name].dtype).numpy))
     if "logits" not in outputs:
         raise ModelError(f"the model gives {', '.join(map(quoted, outputs))}, and no 'logits' of tokens")
     words = tokenizer or folder.tokenizer
@@ -99,20 +105,33 @@ def load(
             f"the tokenizer has {words.get_vocab_size()} tokens, and the model scores {scored}",
             hint="it is that of another model",
         )
-    model = compile_model(read, shapes=shapes, dynamic=sizes, threads=threads)
+    state = {cache.past: cache.present for cache in caches} if kept else None
+    model = compile_model(read, shapes=shapes, dynamic=sizes, threads=threads, state=state)
     given = tuple(name for name in _PLAIN if name in inputs)
     return LanguageModel(model, given, tuple(caches), most, words, ends)
 
 
+def _stays(read: ReadModel) -> bool:
+    """Whether caches can have room for all tokens from the first on: what reads them is told the lengths."""
+    pasts = [name for name in read.inputs() if _PAST.fullmatch(name)]
+    readers = [[node for node in read.model.graph.node if name in node.input] for name in pasts]
+    return bool(pasts) and all(
+        len(nodes) == 1 and nodes[0].op_type == "GroupQueryAttention" and name in nodes[0].input[3:5]
+        for name, nodes in zip(pasts, readers, strict=True)
+    )
+
+
 def _sizes(
-    inputs: Mapping[str, TensorType], capacity: int
-) -> tuple[dict[str, int], dict[str, tuple[int, int] | str], dict[str, Array]]:
-    """The sizes that are settled, the ranges of those that are open, and empty caches."""
+    inputs: Mapping[str, TensorType], capacity: int, kept: bool
+) -> tuple[dict[str, int], dict[str, tuple[int, int] | str], dict[str, tuple[int, ...]]]:
+    """The sizes that are settled, the ranges of those that are open, and the shapes of caches at first;
+    ``kept`` ones have room for all tokens.
+    """
     if "input_ids" not in inputs or inputs["input_ids"].rank != 2:
         raise ModelError("the model has no input 'input_ids' of tokens [batch, length]")
     shapes: dict[str, int] = {}
     ranges: dict[str, tuple[int, int] | str] = {}
-    empty: dict[str, Array] = {}
+    empty: dict[str, tuple[int, ...]] = {}
     batch, length = inputs["input_ids"].shape
     if isinstance(batch, str):
         shapes[batch] = 1
@@ -124,6 +143,15 @@ def _sizes(
                 hint="input_ids, attention_mask, position_ids and past_key_values.N.key and .value",
             )
         own = [n for n in type_.shape if isinstance(n, str) and n not in shapes]
+        if least == 0 and kept and type_.rank == 4 and set(own) <= {type_.shape[2]}:
+            shapes |= dict.fromkeys(own, capacity)
+            empty[name] = tuple(n if isinstance(n, int) else shapes[n] for n in type_.shape)
+            if (room := empty[name][2]) < capacity:
+                raise InputError(
+                    f"texts of {capacity} tokens, where the cache {quoted(name)} has room for {room}",
+                    hint=f"load(…, capacity={room})",
+                )
+            continue
         # expressions of names are what these say
         ranges |= {size: (least, capacity) for size in own if size not in {*ranges} and "+" not in size}
         if least == 0:
@@ -132,11 +160,16 @@ def _sizes(
                     f"the cache {quoted(name)} is {type_}; it needs one open size, the tokens that it holds"
                 )
             sizes = {**shapes, own[0]: 0}
-            shape = tuple(n if isinstance(n, int) else sizes[n] for n in type_.shape)
-            empty[name] = np.zeros(shape, dtype_of(type_.dtype).numpy)
+            empty[name] = tuple(n if isinstance(n, int) else sizes[n] for n in type_.shape)
     mask = inputs["attention_mask"].shape[-1] if "attention_mask" in inputs else None
     held = next((n for name in empty for n in inputs[name].shape if n in ranges), None)
-    if isinstance(length, str) and isinstance(mask, str) and mask in ranges and mask not in (length, held):
+    if (
+        isinstance(length, str)
+        and isinstance(mask, str)
+        and mask in ranges
+        and mask not in (length, held)
+        and not kept
+    ):
         # of the tokens that were and the new ones, where the file calls them so that it can be said
         parts = [length] if held is None else [length, held]
         if all(part.isidentifier() for part in (mask, *parts)):
@@ -165,6 +198,7 @@ class LanguageModel:
         self.ends = ends
         """Tokens that end a text."""
         self._given, self._caches = given, caches
+        self._kept = {*getattr(model, "states", {}).values()}
 
     def generate(
         self,
@@ -203,7 +237,7 @@ class LanguageModel:
         ids = self._tokens_of(prompt)
         if not 0 < len(ids) <= self.capacity:
             raise InputError(f"a text of {len(ids)} tokens, where it may have 1 to {self.capacity}")
-        return self._step(ids, len(ids), [cache.empty for cache in self._caches])[0]
+        return self._step(ids, len(ids), self._states())[0]
 
     def _tokens_of(self, prompt: object) -> list[int]:
         if isinstance(prompt, str):
@@ -223,8 +257,12 @@ class LanguageModel:
         generator = np.random.default_rng(sampling.seed)
         decode = (lambda _: "") if self.tokenizer is None else self.tokenizer.decode
         stream = TextStream(decode, stop)
-        states = [cache.empty for cache in self._caches]
-        new = ids
+        states = self._states()
+        # a long prompt in parts, so that the scores of all its tokens are not there at once
+        parts = range(0, len(ids), CHUNK) if self._caches else (0,)
+        for at in parts[:-1]:
+            _, states = self._step(ids[at : at + CHUNK], at + CHUNK, states)
+        new = ids[parts[-1] :]
         for n in range(most):
             scores, states = self._step(new, len(ids), states)
             token = choose(scores[-1], ids, sampling, generator)
@@ -250,6 +288,11 @@ class LanguageModel:
         kinds = {info.name: info.dtype for info in self.model.inputs}
         feeds = {name: plain[name].astype(kinds[name]) for name in self._given}
         feeds |= {cache.past: state for cache, state in zip(self._caches, states, strict=True)}
-        names = ["logits", *(cache.present for cache in self._caches)]
-        scores, *states = self.model.run(names, feeds)
-        return scores[0].astype(np.float32), states
+        # those that runs write into are what they are
+        names = [cache.present for cache in self._caches if cache.present not in self._kept]
+        scores, *made = self.model.run(["logits", *names], feeds)
+        return scores[0].astype(np.float32), made or states
+
+    def _states(self) -> list[Array]:
+        """Caches before the first token."""
+        return [np.zeros(cache.shape, cache.dtype) for cache in self._caches]

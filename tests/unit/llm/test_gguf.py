@@ -103,7 +103,7 @@ def _write(path, kind, weights=None, **more):
 
 def _scores(path):
     made = read_gguf(path)
-    return run_decoder(read_weights(made.decoder, made.weights, len(TEXT)), TEXT, None)[0], made
+    return run_decoder(read_weights(made.decoder, made.weights, len(TEXT)), TEXT)[0], made
 
 
 #: What files do not say, and llama.cpp takes to be the same in all models of a family.
@@ -124,7 +124,7 @@ def test_models_are_those_that_were_converted(tmp_path, kind):
     if kind == "gemma3_text":
         entries = {name: value for name, value in entries.items() if name != "rope_parameters"}
     wanted = read_weights(read_decoder(entries), tensors(kind), len(TEXT))
-    np.testing.assert_allclose(found, run_decoder(wanted, TEXT, None)[0], atol=1e-4)
+    np.testing.assert_allclose(found, run_decoder(wanted, TEXT)[0], atol=1e-4)
 
 
 def test_weights_in_blocks_stay_packed_and_others_are_made_f32(tmp_path, caplog):
@@ -155,8 +155,8 @@ def test_products_read_blocks_and_joined_ones_by_rows():
         weights[name] = Blocks(4, 16, numbers, scale, zero)
         exact[name] = (numbers - np.repeat(zero, 16, 1)) * np.repeat(scale, 16, 1)
     decoder = read_decoder(CONFIGURATIONS["phi3"] | {"model_type": "phi3"})
-    found, _ = run_decoder(read_weights(decoder, weights, len(TEXT)), TEXT, None)
-    wanted, _ = run_decoder(read_weights(decoder, weights | exact, len(TEXT)), TEXT, None)
+    found, _ = run_decoder(read_weights(decoder, weights, len(TEXT)), TEXT)
+    wanted, _ = run_decoder(read_weights(decoder, weights | exact, len(TEXT)), TEXT)
     np.testing.assert_allclose(found, wanted, atol=2e-4)
 
 

@@ -87,6 +87,26 @@ def test_a_token_that_ends_texts_is_not_given(model):
     assert [token.id for token in other.generate(PROMPT)] == ids[: ids.index(ids[2])]
 
 
+def test_long_prompts_are_read_in_parts(model, monkeypatch):
+    whole = [token.id for token in model.generate(PROMPT * 3, tokens=4)]
+    monkeypatch.setattr("tilewright.llm.model.CHUNK", 4)
+    given = []
+    step = model._step
+    monkeypatch.setattr(model, "_step", lambda new, *rest: given.append(len(new)) or step(new, *rest))
+    assert [token.id for token in model.generate(PROMPT * 3, tokens=4)] == whole
+    assert given == [4, 4, 4, 3, 1, 1, 1]
+
+
+def test_caches_stay_where_they_are(model):
+    states = model._states()
+    first, again = model._step(PROMPT, len(PROMPT), states)
+    assert model.model.states and all(a is b for a, b in zip(states, again, strict=True))
+    assert all(state[:, :, : len(PROMPT)].all() and not state[:, :, len(PROMPT) :].any() for state in states)
+    # what was written behind is written over
+    model._step([1, 2], len(PROMPT) + 2, states)
+    np.testing.assert_allclose(model._step(PROMPT[-1:], len(PROMPT), states)[0], first[-1:], atol=1e-5)
+
+
 def test_models_without_a_cache_read_all_tokens_again(tmp_path):
     onnx.save(decoder(1, cache=False), tmp_path / "plain.onnx")
     onnx.save(decoder(1), tmp_path / "model.onnx")
@@ -142,6 +162,10 @@ def _cache_of_eight(graph):
     graph.input[2].type.tensor_type.shape.dim[2].dim_value = 8
 
 
+def _open_heads(graph):
+    graph.input[2].type.tensor_type.shape.dim[1].dim_param = "heads"
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "problem"),
     [
@@ -149,9 +173,10 @@ def _cache_of_eight(graph):
         (lambda graph: graph.output.pop(1), ModelError, "no next state of the cache 'past_key_values.0.key'"),
         (lambda graph: graph.output.pop(0), ModelError, "no 'logits' of tokens"),
         (_other_tokens, ModelError, "no input 'input_ids' of tokens"),
-        (_cache_of_eight, ModelError, "it needs one open size"),
+        (_cache_of_eight, InputError, "texts of 2048 tokens, where the cache .* has room for 8"),
+        (_open_heads, ModelError, "it needs one open size"),
     ],
-    ids=["input", "present", "logits", "tokens", "cache"],
+    ids=["input", "present", "logits", "tokens", "cache", "heads"],
 )
 def test_models_that_are_none_of_language_are_refused(change, kind, problem, tmp_path):
     made = decoder(1)
