@@ -20,12 +20,13 @@ from tilewright.driver import compile_model
 from tilewright.frontend import ReadModel, read_onnx
 from tilewright.graph import TensorType
 from tilewright.ir import dtype_of
+from tilewright.llm.batch import Batch, Request
 from tilewright.llm.decoder import read_weights
 from tilewright.llm.families import read_decoder
 from tilewright.llm.folder import read_folder
 from tilewright.llm.gguf import read_gguf
 from tilewright.llm.safetensors import read_tensors
-from tilewright.llm.sampling import Sampling, choose
+from tilewright.llm.sampling import Sampling
 from tilewright.llm.text import TextStream, Token
 from tilewright.runtime import Model
 from tilewright.support import InputError, ModelError, UnsupportedOperatorError, quoted, whole_number
@@ -34,8 +35,6 @@ Array = npt.NDArray[Any]
 
 CAPACITY: Final = 2048
 """Tokens that a text may have, prompt included, unless a caller says otherwise or the model has fewer."""
-CHUNK: Final = 512
-"""Tokens of a prompt that are read at once, as llama.cpp does by default (``--ubatch-size``)."""
 _PLAIN: Final = ("input_ids", "attention_mask", "position_ids")
 _PAST = re.compile(r"past\D*(\d+)\.(?:\w+\.)?(key|value)")
 _PRESENT = re.compile(r"present\D*(\d+)\.(?:\w+\.)?(key|value)")
@@ -59,13 +58,14 @@ def load(
     capacity: int | None = None,
     threads: int | None = None,
     tokenizer: Any = None,
+    requests: int = 1,
 ) -> LanguageModel:
     """The language model in a folder, or in a file, compiled for texts of up to ``capacity`` tokens.
 
     A folder is one as Hugging Face or onnxruntime-genai write it: with an ONNX file, or with ``config.json``
     and weights in safetensors files, or with a GGUF file of llama.cpp, of a family that
-    :mod:`tilewright.llm.families` knows; and with
-    ``tokenizer.json``. ``tokenizer`` is one of the package ``tokenizers``, in place of the folder's.
+    :mod:`tilewright.llm.families` knows; and with ``tokenizer.json``. ``tokenizer`` is one of the package
+    ``tokenizers``, in place of the folder's. So many ``requests`` may run as one batch.
 
     Raises InputError where there is no model there, ModelError for one that is no language model, for weights
     that are missing or cut off, and for a tokenizer of another model, UnsupportedOperatorError for another
@@ -85,8 +85,13 @@ def load(
     else:
         read = read_weights(read_decoder(folder.configuration), read_tensors(folder.weights), most)
     inputs, outputs = read.inputs(), [value.name for value in read.loaded.outputs]
-    kept = _stays(read)
-    shapes, sizes, empty = _sizes(inputs, most, kept)
+    kept, together = _stays(read), whole_number(requests)
+    if together is None or together < 1 or (together > 1 and not kept):
+        raise InputError(
+            f"requests is {requests!r}",
+            hint="a whole number from 1; more than 1 where caches are read by GroupQueryAttention alone",
+        )
+    shapes, sizes, empty = _sizes(inputs, most, kept, together)
     presents = {found.groups(): name for name in outputs if (found := _PRESENT.fullmatch(name))}
     caches = []
     for name, shape in empty.items():
@@ -108,7 +113,7 @@ def load(
     state = {cache.past: cache.present for cache in caches} if kept else None
     model = compile_model(read, shapes=shapes, dynamic=sizes, threads=threads, state=state)
     given = tuple(name for name in _PLAIN if name in inputs)
-    return LanguageModel(model, given, tuple(caches), most, words, ends)
+    return LanguageModel(model, given, tuple(caches), most, words, ends, together)
 
 
 def _stays(read: ReadModel) -> bool:
@@ -122,7 +127,7 @@ def _stays(read: ReadModel) -> bool:
 
 
 def _sizes(
-    inputs: Mapping[str, TensorType], capacity: int, kept: bool
+    inputs: Mapping[str, TensorType], capacity: int, kept: bool, requests: int
 ) -> tuple[dict[str, int], dict[str, tuple[int, int] | str], dict[str, tuple[int, ...]]]:
     """The sizes that are settled, the ranges of those that are open, and the shapes of caches at first;
     ``kept`` ones have room for all tokens.
@@ -133,8 +138,13 @@ def _sizes(
     ranges: dict[str, tuple[int, int] | str] = {}
     empty: dict[str, tuple[int, ...]] = {}
     batch, length = inputs["input_ids"].shape
-    if isinstance(batch, str):
+    if isinstance(batch, str) and requests == 1:
         shapes[batch] = 1
+    elif isinstance(batch, str):
+        ranges[batch] = (1, requests)
+    elif batch != requests:
+        raise InputError(f"the model is for {batch} texts at once", hint=f"requests={batch}")
+    rows = {batch: requests} if isinstance(batch, str) else {}
     for name, type_ in inputs.items():
         least = 0 if _PAST.fullmatch(name) else 1
         if name not in _PLAIN and not _PAST.fullmatch(name):
@@ -143,9 +153,11 @@ def _sizes(
                 hint="input_ids, attention_mask, position_ids and past_key_values.N.key and .value",
             )
         own = [n for n in type_.shape if isinstance(n, str) and n not in shapes]
+        own = [n for n in own if n not in rows]
         if least == 0 and kept and type_.rank == 4 and set(own) <= {type_.shape[2]}:
             shapes |= dict.fromkeys(own, capacity)
-            empty[name] = tuple(n if isinstance(n, int) else shapes[n] for n in type_.shape)
+            known = {**shapes, **rows}
+            empty[name] = tuple(n if isinstance(n, int) else known[n] for n in type_.shape)
             if (room := empty[name][2]) < capacity:
                 raise InputError(
                     f"texts of {capacity} tokens, where the cache {quoted(name)} has room for {room}",
@@ -188,6 +200,7 @@ class LanguageModel:
         capacity: int,
         tokenizer: Any,
         ends: frozenset[int],
+        requests: int = 1,
     ) -> None:
         self.model = model
         """The compiled model, one plan for all lengths."""
@@ -197,8 +210,11 @@ class LanguageModel:
         """Of the package ``tokenizers``; None where there is none."""
         self.ends = ends
         """Tokens that end a text."""
+        self.requests = requests
+        """Texts that are written at once, at most."""
+        self.keeps = bool(getattr(model, "states", {}))
+        """Whether runs write into caches where these are."""
         self._given, self._caches = given, caches
-        self._kept = {*getattr(model, "states", {}).values()}
 
     def generate(
         self,
@@ -214,20 +230,12 @@ class LanguageModel:
         one of the texts ``stop`` is there. A prompt of token numbers needs no tokenizer; without one tokens
         have no text. Raises InputError for a prompt of no tokens or of too many, at once.
         """
-        ids = self._tokens_of(prompt)
-        room = self.capacity - len(ids)
-        most = room if tokens is None else whole_number(tokens)
-        if not ids or room < 1 or most is None or not 0 < most <= room:
-            raise InputError(
-                f"a prompt of {len(ids)} tokens and {tokens if tokens is not None else 'more'} to follow, "
-                f"where a text may have {self.capacity}",
-                hint="a prompt of one token or more, and load(…, capacity=…) for longer texts",
-            )
-        if stop and self.tokenizer is None:
-            raise InputError("texts that end a text need a tokenizer", hint="load(…, tokenizer=…)")
-        if isinstance(stop, str) or not all(stop):
-            raise InputError("stop is a list of texts", hint="stop=['\\n\\n']")
-        return self._run(ids, most, sampling or Sampling(), tuple(stop))
+        batch = self.batch()
+        return _tokens(batch, batch.add(prompt, tokens=tokens, sampling=sampling, stop=stop))
+
+    def batch(self) -> Batch:
+        """What several requests run in, with caches of their own."""
+        return Batch(self, self._request)
 
     def logits(self, prompt: str | Sequence[int]) -> Array:
         """The scores of all tokens at each place of a text, [length, tokens].
@@ -237,7 +245,8 @@ class LanguageModel:
         ids = self._tokens_of(prompt)
         if not 0 < len(ids) <= self.capacity:
             raise InputError(f"a text of {len(ids)} tokens, where it may have 1 to {self.capacity}")
-        return self._step(ids, len(ids), self._states())[0]
+        scores: Array = self.step([ids], [len(ids)], self.states())[0][0]
+        return scores
 
     def _tokens_of(self, prompt: object) -> list[int]:
         if isinstance(prompt, str):
@@ -253,46 +262,58 @@ class LanguageModel:
             raise InputError("a prompt is a text, or a list of the numbers of tokens")
         return ids
 
-    def _run(self, ids: list[int], most: int, sampling: Sampling, stop: tuple[str, ...]) -> Iterator[Token]:
-        generator = np.random.default_rng(sampling.seed)
+    def _request(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        tokens: int | None,
+        sampling: Sampling | None,
+        stop: Sequence[str],
+    ) -> Request:
+        ids = self._tokens_of(prompt)
+        room = self.capacity - len(ids)
+        most = room if tokens is None else whole_number(tokens)
+        if not ids or room < 1 or most is None or not 0 < most <= room:
+            raise InputError(
+                f"a prompt of {len(ids)} tokens and {tokens if tokens is not None else 'more'} to follow, "
+                f"where a text may have {self.capacity}",
+                hint="a prompt of one token or more, and load(…, capacity=…) for longer texts",
+            )
+        if stop and self.tokenizer is None:
+            raise InputError("texts that end a text need a tokenizer", hint="load(…, tokenizer=…)")
+        if isinstance(stop, str) or not all(stop):
+            raise InputError("stop is a list of texts", hint="stop=['\\n\\n']")
         decode = (lambda _: "") if self.tokenizer is None else self.tokenizer.decode
-        stream = TextStream(decode, stop)
-        states = self._states()
-        # a long prompt in parts, so that the scores of all its tokens are not there at once
-        parts = range(0, len(ids), CHUNK) if self._caches else (0,)
-        for at in parts[:-1]:
-            _, states = self._step(ids[at : at + CHUNK], at + CHUNK, states)
-        new = ids[parts[-1] :]
-        for n in range(most):
-            scores, states = self._step(new, len(ids), states)
-            token = choose(scores[-1], ids, sampling, generator)
-            if token in self.ends:
-                rest = stream.finish()
-                if rest:
-                    yield Token(token, rest)
-                return
-            ids = [*ids, token]
-            text = stream.push(token)
-            yield Token(token, text + (stream.finish() if n == most - 1 else ""))
-            if stream.stopped:
-                return
-            new = [token] if self._caches else ids
+        return Request(ids, most, sampling or Sampling(), TextStream(decode, tuple(stop)))
 
-    def _step(self, new: list[int], total: int, states: list[Array]) -> tuple[Array, list[Array]]:
-        """The scores at the new tokens, and the next states, from those of the tokens before."""
+    def states(self) -> list[Array]:
+        """Caches before the first token, with a row for each request."""
+        return [np.zeros(cache.shape, cache.dtype) for cache in self._caches]
+
+    def step(
+        self, new: Sequence[Sequence[int]], totals: Sequence[int], states: list[Array]
+    ) -> tuple[Array, list[Array]]:
+        """Scores [rows, length, tokens] of new tokens [rows, length], and the next caches.
+
+        ``totals`` are the tokens of each row with the new ones; ``states`` are caches of those before.
+        """
+        length, ends = len(new[0]), np.array(totals)[:, None]
         plain = {
-            "input_ids": np.array([new]),
-            "attention_mask": np.ones((1, total), np.int64),
-            "position_ids": np.arange(total - len(new), total)[None],
+            "input_ids": np.array(new),
+            "attention_mask": np.arange(max(totals)) < ends,
+            "position_ids": ends - length + np.arange(length),
         }
         kinds = {info.name: info.dtype for info in self.model.inputs}
         feeds = {name: plain[name].astype(kinds[name]) for name in self._given}
         feeds |= {cache.past: state for cache, state in zip(self._caches, states, strict=True)}
-        # those that runs write into are what they are
-        names = [cache.present for cache in self._caches if cache.present not in self._kept]
+        names = [] if self.keeps else [cache.present for cache in self._caches]
         scores, *made = self.model.run(["logits", *names], feeds)
-        return scores[0].astype(np.float32), made or states
+        return scores.astype(np.float32), states if self.keeps else made
 
-    def _states(self) -> list[Array]:
-        """Caches before the first token."""
-        return [np.zeros(cache.shape, cache.dtype) for cache in self._caches]
+
+def _tokens(batch: Batch, request: Request) -> Iterator[Token]:
+    """The tokens of the only request of a batch."""
+    while not request.reason:
+        yield from (token for _, token in batch.step())
+    if request.error is not None:
+        raise request.error

@@ -89,22 +89,23 @@ def test_a_token_that_ends_texts_is_not_given(model):
 
 def test_long_prompts_are_read_in_parts(model, monkeypatch):
     whole = [token.id for token in model.generate(PROMPT * 3, tokens=4)]
-    monkeypatch.setattr("tilewright.llm.model.CHUNK", 4)
+    monkeypatch.setattr("tilewright.llm.batch.CHUNK", 4)
     given = []
-    step = model._step
-    monkeypatch.setattr(model, "_step", lambda new, *rest: given.append(len(new)) or step(new, *rest))
+    step = model.step
+    monkeypatch.setattr(model, "step", lambda new, *rest: given.append(len(new[0])) or step(new, *rest))
     assert [token.id for token in model.generate(PROMPT * 3, tokens=4)] == whole
     assert given == [4, 4, 4, 3, 1, 1, 1]
 
 
 def test_caches_stay_where_they_are(model):
-    states = model._states()
-    first, again = model._step(PROMPT, len(PROMPT), states)
+    states = model.states()
+    (first,), again = model.step([PROMPT], [len(PROMPT)], states)
     assert model.model.states and all(a is b for a, b in zip(states, again, strict=True))
     assert all(state[:, :, : len(PROMPT)].all() and not state[:, :, len(PROMPT) :].any() for state in states)
     # what was written behind is written over
-    model._step([1, 2], len(PROMPT) + 2, states)
-    np.testing.assert_allclose(model._step(PROMPT[-1:], len(PROMPT), states)[0], first[-1:], atol=1e-5)
+    model.step([[1, 2]], [len(PROMPT) + 2], states)
+    (last,), _ = model.step([PROMPT[-1:]], [len(PROMPT)], states)
+    np.testing.assert_allclose(last, first[-1:], atol=1e-5)
 
 
 def test_models_without_a_cache_read_all_tokens_again(tmp_path):
@@ -224,6 +225,15 @@ def test_two_hundred_tokens_are_those_of_transformers(tmp_path, kind):
         scores = other(torch.tensor([wanted])).logits[0].numpy()
     np.testing.assert_allclose(model.logits(wanted), scores, atol=1e-4)
     assert model.model.compilations == 0
+
+
+def test_models_for_one_text_have_one_request(tmp_path):
+    made = decoder(1)
+    for value in made.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(made, tmp_path / "model.onnx")
+    with pytest.raises(InputError, match="the model is for 1 texts at once"):
+        llm.load(tmp_path, requests=2)
 
 
 def test_a_capacity_is_a_whole_number(folder):

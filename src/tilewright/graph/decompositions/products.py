@@ -9,7 +9,6 @@ Source: `ContribOperators.md` of onnxruntime.
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
@@ -80,7 +79,7 @@ def matmul_n_bits(
         )
     p.ctx.require(bits in (2, 4, 8) and block > 0, f"weights of {bits} bits in blocks of {block}")
     # a run that knows its rows has plans for one, as a token has, and for more
-    _ = math.prod(p.shape(0)[:-1]) > 1
+    _ = any(size > 1 for size in p.shape(0)[:-1])
     blocks = -(-depth // block)
     matrix = p.ctx.static(1)
     fits = matrix.dtype == np.uint8 and matrix.size == rows * blocks * (block * bits // 8)
