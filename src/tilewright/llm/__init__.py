@@ -3,6 +3,17 @@
 from tilewright.llm.batch import Batch, Request
 from tilewright.llm.model import LanguageModel, load
 from tilewright.llm.sampling import Sampling
+from tilewright.llm.serve import ServeLimits, Server, check_host
 from tilewright.llm.text import Token
 
-__all__ = ["Batch", "LanguageModel", "Request", "Sampling", "Token", "load"]
+__all__ = [
+    "Batch",
+    "LanguageModel",
+    "Request",
+    "Sampling",
+    "ServeLimits",
+    "Server",
+    "Token",
+    "check_host",
+    "load",
+]

@@ -172,7 +172,12 @@ class Batch:
         for request in writing:
             request.held = len(request.ids)
         mine = [state[: len(writing)] for state in self._states] if self._model.keeps else self._states
-        scores, states = self._model.step(new, [request.held for request in writing], mine)
+        try:
+            scores, states = self._model.step(new, [request.held for request in writing], mine)
+        except UserError as error:
+            for request in writing:
+                request.reason, request.error = "error", error
+            return []
         if not self._model.keeps:
             self._states = states
         return self._taken(writing, scores)

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.driver import optional_module
+from tilewright.llm.chat import ChatTemplate, chat_template
 from tilewright.llm.safetensors import shards
 from tilewright.support import InputError, ModelError, quoted
 
-MAX_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 16 << 20
 """The largest configuration that is read."""
 _WEIGHTS: Final = "model.safetensors"
 _CONFIGURATIONS: Final = ("genai_config.json", "generation_config.json", "config.json")
@@ -33,6 +34,7 @@ class Folder:
     tokenizer: Any
     ends: frozenset[int]
     positions: int | None
+    chat: ChatTemplate | None = None
 
 
 def read_folder(source: Path) -> Folder:
@@ -67,7 +69,10 @@ def read_folder(source: Path) -> Folder:
             else "a folder as Hugging Face writes it, or export the model: "
             "optimum-cli export onnx --model … FOLDER",
         )
-    return Folder(model, weights, known[-1], tokenizer, ends, positions)
+    template = folder / "chat_template.jinja"
+    text = _text(template) if template.is_file() else None
+    chat = chat_template(_configuration(folder / "tokenizer_config.json"), text)
+    return Folder(model, weights, known[-1], tokenizer, ends, positions, chat)
 
 
 def _model_file(source: Path, entries: list[dict[str, Any]]) -> Path | None:
@@ -89,15 +94,24 @@ def _model_file(source: Path, entries: list[dict[str, Any]]) -> Path | None:
 def _configuration(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
+    text = _text(path)
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ModelError(f"the configuration {quoted(str(path))} has more than {MAX_BYTES} bytes")
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"the configuration {quoted(str(path))} cannot be read: {error}") from None
     if not isinstance(data, dict):
         raise ModelError(f"the configuration {quoted(str(path))} is no JSON object")
     return data
+
+
+def _text(path: Path) -> str:
+    """What a file says that is not large."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ModelError(f"the configuration {quoted(str(path))} has more than {MAX_BYTES} bytes")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"the configuration {quoted(str(path))} cannot be read: {error}") from None
 
 
 def _ends(entry: dict[str, Any]) -> frozenset[int]:

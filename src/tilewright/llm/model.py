@@ -21,6 +21,7 @@ from tilewright.frontend import ReadModel, read_onnx
 from tilewright.graph import TensorType
 from tilewright.ir import dtype_of
 from tilewright.llm.batch import Batch, Request
+from tilewright.llm.chat import ChatTemplate
 from tilewright.llm.decoder import read_weights
 from tilewright.llm.families import read_decoder
 from tilewright.llm.folder import read_folder
@@ -113,7 +114,7 @@ def load(
     state = {cache.past: cache.present for cache in caches} if kept else None
     model = compile_model(read, shapes=shapes, dynamic=sizes, threads=threads, state=state)
     given = tuple(name for name in _PLAIN if name in inputs)
-    return LanguageModel(model, given, tuple(caches), most, words, ends, together)
+    return LanguageModel(model, given, tuple(caches), most, words, ends, together, folder.chat)
 
 
 def _stays(read: ReadModel) -> bool:
@@ -201,6 +202,7 @@ class LanguageModel:
         tokenizer: Any,
         ends: frozenset[int],
         requests: int = 1,
+        template: ChatTemplate | None = None,
     ) -> None:
         self.model = model
         """The compiled model, one plan for all lengths."""
@@ -214,7 +216,7 @@ class LanguageModel:
         """Texts that are written at once, at most."""
         self.keeps = bool(getattr(model, "states", {}))
         """Whether runs write into caches where these are."""
-        self._given, self._caches = given, caches
+        self._given, self._caches, self._template = given, caches, template
 
     def generate(
         self,
@@ -236,6 +238,21 @@ class LanguageModel:
     def batch(self) -> Batch:
         """What several requests run in, with caches of their own."""
         return Batch(self, self._request)
+
+    def chat(self, messages: object) -> list[int]:
+        """The tokens that the answer to a conversation follows, by the model's own template.
+
+        ``messages`` are mappings with a ``role`` and a ``content``. Raises InputError for others, and where
+        the model has no template or no tokenizer.
+        """
+        if self._template is None or self.tokenizer is None:
+            raise InputError(
+                "conversations need a tokenizer and its chat template",
+                hint="tokenizer.json and tokenizer_config.json beside the model, or the whole text as prompt",
+            )
+        # the template has written the special tokens
+        text = self._template.render(messages)
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     def logits(self, prompt: str | Sequence[int]) -> Array:
         """The scores of all tokens at each place of a text, [length, tokens].

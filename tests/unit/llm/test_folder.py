@@ -37,6 +37,18 @@ def test_weights_are_taken_where_there_is_no_model(tmp_path):
         assert read_folder(tmp_path).model == tmp_path / name
 
 
+def test_chat_templates_stand_beside_tokenizers(tmp_path):
+    (tmp_path / "model.onnx").touch()
+    assert read_folder(tmp_path).chat is None
+    _write(tmp_path, "tokenizer_config.json", {"chat_template": "a", "bos_token": "<s>"})
+    assert (read_folder(tmp_path).chat.text, read_folder(tmp_path).chat.tokens) == ("a", {"bos_token": "<s>"})
+    _write(tmp_path, "chat_template.jinja", "b")
+    assert read_folder(tmp_path).chat.text == "b"
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(ModelError, match=r"the configuration .* cannot be read"):
+        read_folder(tmp_path)
+
+
 def test_ends_and_lengths_are_read_from_any_of_the_configurations(tmp_path):
     (tmp_path / "model.onnx").touch()
     assert read_folder(tmp_path).ends == frozenset() and read_folder(tmp_path).positions is None

@@ -8,6 +8,7 @@ import pytest
 from decoder_folders import CONFIGURATIONS, tensors, write_folder
 from decoder_models import DEPTH, KEY_HEADS, VOCABULARY, decoder
 from tilewright import llm
+from tilewright.llm.chat import ChatTemplate
 from tilewright.llm.families import read_decoder
 from tilewright.llm.gguf import GgufModel
 from tilewright.support import InputError, ModelError, UnsupportedOperatorError
@@ -225,6 +226,17 @@ def test_two_hundred_tokens_are_those_of_transformers(tmp_path, kind):
         scores = other(torch.tensor([wanted])).logits[0].numpy()
     np.testing.assert_allclose(model.logits(wanted), scores, atol=1e-4)
     assert model.model.compilations == 0
+
+
+def test_conversations_are_prompts_by_the_template_beside_the_model(tmp_path, model):
+    with pytest.raises(InputError, match="conversations need a tokenizer and its chat template"):
+        model.chat([{"role": "user", "content": "w1"}])
+    pytest.importorskip("jinja2")
+    template = ChatTemplate("{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}", {})
+    words = _words()
+    words.add_special_tokens(["user"])
+    chatty = llm.LanguageModel(model.model, model._given, model._caches, 32, words, frozenset(), 1, template)
+    assert chatty.chat([{"role": "user", "content": "w1 w2"}]) == [VOCABULARY, 1, 2]
 
 
 def test_models_for_one_text_have_one_request(tmp_path):
