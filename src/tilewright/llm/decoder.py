@@ -22,7 +22,7 @@ from onnx import TensorProto, helper
 
 from tilewright.frontend import ReadModel, read_onnx, zoo
 from tilewright.llm.families import JOINED, Decoder
-from tilewright.llm.formats import Blocks
+from tilewright.llm.formats import Blocks, quantised
 from tilewright.support import InputError, ModelError, quoted
 
 Array = npt.NDArray[Any]
@@ -36,13 +36,16 @@ _PREFIXES: Final = ("model.", "", "transformer.", "language_model.model.", "mode
 _UNREAD: Final = (".inv_freq", ".attn.bias", ".attn.masked_bias", "lm_head.weight")
 
 
-def read_weights(decoder: Decoder, weights: Mapping[str, Array | Blocks], capacity: int) -> ReadModel:
-    """The model of a decoder for texts of up to ``capacity`` tokens, with the weights of its files by name.
+def read_weights(
+    decoder: Decoder, weights: Mapping[str, Array | Blocks], capacity: int, bits: int | None = None
+) -> ReadModel:
+    """The model of a decoder for texts of up to ``capacity`` tokens, with the weights of its files by name;
+    matrices of products are rounded to ``bits``, unless the files have them in blocks.
 
     Raises ModelError for weights that are missing, or have other shapes than the configuration says,
     InputError for more tokens than there are learned places.
     """
-    return _Writer(decoder, _Weights(decoder, weights), capacity).model()
+    return _Writer(decoder, _Weights(decoder, weights), capacity, bits).model()
 
 
 @dataclass(slots=True)
@@ -114,6 +117,7 @@ class _Writer:
     decoder: Decoder
     weights: _Weights
     capacity: int
+    bits: int | None
     b: zoo.ModelBuilder = field(default_factory=lambda: zoo.ModelBuilder("decoder"))
     arrays: dict[str, Array] = field(default_factory=dict)
 
@@ -235,6 +239,8 @@ class _Writer:
 
     def product(self, x: str, stem: str, matrix: Array | Blocks) -> str:
         """Rows times a matrix [out, in]."""
+        if self.bits and not isinstance(matrix, Blocks):
+            matrix = rounded if (rounded := quantised(matrix, self.bits)) else matrix
         if isinstance(matrix, Blocks):
             parts = {"numbers": matrix.packed(), "scale": matrix.scale, "zero": matrix.zero}
             inputs = [self.constant(f"{stem}.{name}", array) for name, array in parts.items()]

@@ -132,3 +132,27 @@ def blocks_of(data: Array, kind: str) -> Blocks | None:
     scale = np.where(flat, added, scale)
     zero = np.divide(-added, scale, out=np.zeros_like(scale), where=(scale != 0) & ~flat)
     return Blocks(form.bits, form.block, numbers.reshape(rows, -1), scale, zero)
+
+
+#: Bits that weights can be rounded to, and numbers that share a scale: as in Q4_0 and Q8_0.
+BITS: Final = (4, 8)
+BLOCK: Final = 32
+
+
+def quantised(matrix: Array, bits: int) -> Blocks | None:
+    """A matrix [rows, depth] rounded to blocks of ``bits`` bits, as Q4_0 and Q8_0 round; None where its depth
+    is no multiple of a block.
+
+    The largest number of a block is one of 4 bits whatever its sign: -8 times the scale, which has the other.
+    """
+    rows, depth = matrix.shape
+    if depth % BLOCK:
+        return None
+    values = matrix.astype(np.float32).reshape(rows, -1, BLOCK)
+    largest = np.take_along_axis(values, np.abs(values).argmax(-1, keepdims=True), -1)
+    scale = largest / np.float32(-8) if bits == 4 else np.abs(largest) / np.float32(127)
+    middle = 1 << (bits - 1)
+    whole = np.rint(np.divide(values, scale, out=np.zeros_like(values), where=scale != 0))
+    numbers = np.clip(whole + middle, 0, 2 * middle - 1).astype(np.uint8)
+    zero = np.full(scale.shape[:2], middle, np.float32)
+    return Blocks(bits, BLOCK, numbers.reshape(rows, depth), scale[..., 0], zero)

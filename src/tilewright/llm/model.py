@@ -25,6 +25,7 @@ from tilewright.llm.chat import ChatTemplate
 from tilewright.llm.decoder import read_weights
 from tilewright.llm.families import read_decoder
 from tilewright.llm.folder import read_folder
+from tilewright.llm.formats import BITS
 from tilewright.llm.gguf import read_gguf
 from tilewright.llm.safetensors import read_tensors
 from tilewright.llm.sampling import Sampling
@@ -60,6 +61,7 @@ def load(
     threads: int | None = None,
     tokenizer: Any = None,
     requests: int = 1,
+    bits: int | None = None,
 ) -> LanguageModel:
     """The language model in a folder, or in a file, compiled for texts of up to ``capacity`` tokens.
 
@@ -67,6 +69,7 @@ def load(
     and weights in safetensors files, or with a GGUF file of llama.cpp, of a family that
     :mod:`tilewright.llm.families` knows; and with ``tokenizer.json``. ``tokenizer`` is one of the package
     ``tokenizers``, in place of the folder's. So many ``requests`` may run as one batch.
+    ``bits``, 4 or 8, has matrices of checkpoints rounded to so many, in blocks of 32.
 
     Raises InputError where there is no model there, ModelError for one that is no language model, for weights
     that are missing or cut off, and for a tokenizer of another model, UnsupportedOperatorError for another
@@ -77,14 +80,18 @@ def load(
     if most is None or most < 1:
         raise InputError(f"the capacity is {capacity!r}", hint="a whole number of tokens, from 1")
     ends = folder.ends
+    if bits is not None and (bits not in BITS or (folder.model and folder.model.suffix != ".gguf")):
+        raise InputError(
+            f"bits is {bits!r}", hint="4 or 8, for safetensors and GGUF files; ONNX files have their own"
+        )
     if folder.model is not None and folder.model.suffix == ".gguf":
         file = read_gguf(folder.model)
         ends = ends or file.ends
-        read = read_weights(file.decoder, file.weights, most)
+        read = read_weights(file.decoder, file.weights, most, bits)
     elif folder.model is not None:
         read = read_onnx(folder.model)
     else:
-        read = read_weights(read_decoder(folder.configuration), read_tensors(folder.weights), most)
+        read = read_weights(read_decoder(folder.configuration), read_tensors(folder.weights), most, bits)
     inputs, outputs = read.inputs(), [value.name for value in read.loaded.outputs]
     kept, together = _stays(read), whole_number(requests)
     if together is None or together < 1 or (together > 1 and not kept):

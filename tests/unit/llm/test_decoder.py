@@ -95,6 +95,26 @@ def test_weights_of_half_the_width_are_computed_with_in_f32():
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
+def test_matrices_are_rounded_where_that_is_asked():
+    weights, sizes = tensors("llama"), {"intermediate_size": 96}
+    for n in range(LAYERS):
+        for name, more in (
+            ("gate", ((0, 16), (0, 0))),
+            ("up", ((0, 16), (0, 0))),
+            ("down", ((0, 0), (0, 16))),
+        ):
+            full = f"model.layers.{n}.mlp.{name}_proj.weight"
+            weights[full] = np.pad(weights[full], more)
+    decoder = read_decoder(_entries("llama") | sizes)
+    read = read_weights(decoder, weights, 40, 8)
+    # depths of 48 are no whole blocks
+    rounded = {node.name.partition("/")[0] for node in read.model.graph.node if node.op_type == "MatMulNBits"}
+    assert rounded == {f"{n}.down" for n in range(LAYERS)}
+    scores, _ = run_decoder(read, TEXT)
+    exact, _ = run_decoder(read_weights(decoder, weights, 40), TEXT)
+    assert 0 < np.abs(scores - exact).max() < 0.05 * np.abs(exact).max()
+
+
 def test_missing_weights_and_those_of_another_shape_are_refused():
     weights = tensors("llama")
     del weights["model.layers.1.mlp.up_proj.weight"]

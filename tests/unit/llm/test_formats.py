@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.llm.formats import Blocks, blocks_of
+from tilewright.llm.formats import Blocks, blocks_of, quantised
 
 KINDS = {"Q4_0": (32, 18), "Q4_1": (32, 20), "Q8_0": (32, 34), "Q4_K": (256, 144), "Q6_K": (256, 210)}
 #: Where scales in f16 stand in a block.
@@ -32,6 +32,22 @@ def test_blocks_say_the_numbers_that_the_package_says(kind):
     assert found.shape == (6, 4 * count) and found.numbers.max() < 1 << found.bits
     np.testing.assert_allclose(_numbers(found), wanted, rtol=1e-5, atol=1e-5 * abs(wanted).max())
     np.testing.assert_array_equal(_numbers(found[2:4]), _numbers(found)[2:4])
+
+
+@pytest.mark.parametrize(("bits", "kind"), [(4, "Q4_0"), (8, "Q8_0")])
+def test_matrices_are_rounded_as_the_package_rounds_them(bits, kind):
+    quants = pytest.importorskip("gguf.quants")
+    rng = np.random.default_rng(bits)
+    matrix = rng.standard_normal((5, 96)).astype(np.float32)
+    matrix[2, 32:64] = 0
+    found = quantised(matrix, bits)
+    form = getattr(quants.GGMLQuantizationType, kind)
+    wanted = quants.dequantize(quants.quantize(matrix, form), form)
+    # its scales are f16, so that some numbers are rounded to the next
+    assert np.abs(_numbers(found) - wanted).max() < np.abs(found.scale).max() * 1.02
+    assert np.abs(_numbers(found) - matrix).mean() <= np.abs(wanted - matrix).mean() * 1.01
+    assert np.abs(_numbers(found) - matrix).max() <= np.abs(found.scale).max() * (1.01 if bits == 4 else 0.51)
+    assert quantised(matrix[:, :40], bits) is None
 
 
 def test_other_formats_are_none():

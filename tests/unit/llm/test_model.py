@@ -239,6 +239,12 @@ def test_conversations_are_prompts_by_the_template_beside_the_model(tmp_path, mo
     assert chatty.chat([{"role": "user", "content": "w1 w2"}]) == [VOCABULARY, 1, 2]
 
 
+@pytest.mark.parametrize("bits", [3, 4])
+def test_matrices_of_checkpoints_alone_are_rounded(folder, bits):
+    with pytest.raises(InputError, match=f"bits is {bits}"):
+        llm.load(folder, bits=bits)
+
+
 def test_models_for_one_text_have_one_request(tmp_path):
     made = decoder(1)
     for value in made.graph.input:

@@ -23,6 +23,7 @@ from tilewright.support import InputError, quoted
 )
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True)
 @click.option("--capacity", type=click.IntRange(min=1), help="Tokens of the longest text, with its prompt.")
+@click.option("--bits", type=click.Choice(["4", "8"]), help="Round matrices to so many bits.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU.")
 @common_options
 def serve(
@@ -35,6 +36,7 @@ def serve(
     queue: int,
     seconds: float,
     capacity: int | None,
+    bits: str | None,
     threads: int | None,
 ) -> None:
     """Serve the language model in FOLDER until interrupted: /v1/completions and /v1/chat/completions.
@@ -51,7 +53,8 @@ def serve(
         if not key:
             raise InputError(f"the file {quoted(api_key_file)} has no key")
     check_host(host, key)
-    model = load(folder, capacity=capacity, threads=threads, requests=requests)
+    rounded = None if bits is None else int(bits)
+    model = load(folder, capacity=capacity, threads=threads, bits=rounded, requests=requests)
     server = Server(model, Path(folder).resolve().name, key, ServeLimits(queue=queue, seconds=seconds))
     state.note(f"serving {folder} at http://{host}:{port}/v1")
     server.run(host, port)
