@@ -31,6 +31,7 @@ _COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "compile": "Compile MODEL, and report its inputs, outputs, kernels and memory.",
         "run": "Run MODEL on given inputs, or on random ones.",
         "generate": "Write the text that a language model lets follow a prompt.",
+        "serve": "Serve a language model over HTTP, to clients of OpenAI's interface.",
         "bench": "Time MODEL, alone or against other engines.",
         "verify": "Compare MODEL's values with a reference.",
         "explain": "Show what MODEL was compiled to, from groups of nodes to assembly.",

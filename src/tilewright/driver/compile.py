@@ -24,6 +24,7 @@ from tilewright.driver.open_sizes import GivenSizes, read_sizes
 from tilewright.driver.plans import ModelPlan, given_plan
 from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
+from tilewright.driver.states import KeptStates, checked_states
 from tilewright.driver.units import Precision
 from tilewright.frontend import OpenSource, Shapes, Source, checked_constants, checked_shapes, read_onnx
 from tilewright.graph import Graph, Limits
@@ -71,6 +72,7 @@ def compile_model(
     *,
     dynamic: GivenSizes,
     same: Mapping[str, str] = ...,
+    state: Mapping[str, str] | None = ...,
     target: str | TargetBase = ...,
     threads: int | None = ...,
     shapes: Shapes | None = ...,
@@ -122,6 +124,7 @@ def compile_model(
     shapes: Shapes | None = None,
     dynamic: GivenSizes | None = None,
     same: Mapping[str, str] = MappingProxyType({}),
+    state: Mapping[str, str] | None = None,
     constants: Mapping[str, Array] | None = None,
     precision: Precision | str = "f32",
     accuracy: str | float = "auto",
@@ -149,7 +152,9 @@ def compile_model(
     largest value (1 to 4096 of those that the file names and nobody mentions: ``{}`` leaves all open), with a
     step as well (``(32, 1280, 32)``), or as an expression of others (``"past + seq"``); ``same`` says of one
     that it is another (``{"batch_of_mask": "batch"}``). The
-    result is a :class:`DynamicModel`, which takes them from its arrays. ``constants``
+    result is a :class:`DynamicModel`, which takes them from its arrays. ``state`` names outputs of it, by the
+    inputs whose next values they are (``{"past.key": "present.key"}``): runs write their new entries into the
+    array of the input, which they return, and copy nothing. ``constants``
     fixes inputs whose elements must be known when compiling.
     ``precision`` is that of what f32 models store between kernels and multiply: ``bf16`` halves the memory
     traffic, and doubles the products where the machine has an instruction for them; sums, and what is
@@ -225,7 +230,11 @@ def compile_model(
             raise InputError("dynamic= is for CPUs, without a plan", hint="shapes= settles the sizes")
         read = model if isinstance(model, OpenSource) else read_onnx(model, limits=_limits(memory))
         open_sizes = read_sizes(dynamic, same, read, settled, fixed)
-        return DynamicModel(read, open_sizes, settled, fixed, on_cpu(machine), progress)
+        states = checked_states(state)
+        read = KeptStates(read, states) if states else read
+        return DynamicModel(read, open_sizes, settled, fixed, on_cpu(machine), progress, states)
+    if state is not None:
+        raise InputError("state= is for models with open sizes", hint="dynamic={} leaves all sizes open")
     clock = Clock()
     builder: Builder
     if isinstance(machine, GpuTarget):

@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -62,8 +63,11 @@ class DynamicModel(OpenModel, Explained):
         constants: Mapping[str, Array],
         compiler: OnCpu,
         progress: Progress = no_progress,
+        states: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         start = time.perf_counter()
+        self.states = dict(states)
+        """The outputs that are written where inputs are, by the names of these."""
         self._model, self._shapes, self._constants = model, dict(shapes), dict(constants)
         self._compiler = compiler
         self._lock = threading.Lock()
@@ -79,6 +83,12 @@ class DynamicModel(OpenModel, Explained):
         ]
         self.plans = self._planned(sizes, values, progress)
         """The plans, each for a range of sizes; none where the model is compiled at each size."""
+        if states and not self.plans:
+            raise InputError(
+                "there is no plan for all sizes, and states stay where they are in such plans alone"
+            )
+        for planned in self.plans if states else []:
+            planned.plan.keep(states)
         stages = [stage for planned in self.plans for stage in planned.stages]
         super().__init__(
             model.name,
@@ -108,6 +118,8 @@ class DynamicModel(OpenModel, Explained):
         Raises InputError where nothing would be in it, and for sizes as :meth:`at` does; ArtefactError where
         the file cannot be written, InstallationError off x86-64 where there is no C compiler to link with.
         """
+        if self.states:
+            raise InputError("models whose states stay where they are are not saved")
         alone = dict.fromkeys(self._reader.given(each) for each in sizes)
         library, weights = Library(), Weights()
         single = [single_range(key, self._alone(key, {}).parts(library, weights).manifest) for key in alone]
@@ -186,6 +198,8 @@ class DynamicModel(OpenModel, Explained):
 
     def _alone(self, sizes: Sizes, feeds: Mapping[str, Array]) -> CompiledModel:
         """The model compiled for sizes alone, and for what inputs hold that decide more than sizes."""
+        if self.states:
+            raise InputError("a model whose states stay where they are runs by its plan for all sizes")
         with self._lock:
             key = (sizes, *((name, *_content(feeds.get(name))) for name in self._asked))
             while key not in self._made:

@@ -11,7 +11,7 @@ from tilewright.driver.assemble import Steps, memory_steps, staged_outputs, valu
 from tilewright.driver.sections import Section
 from tilewright.driver.size_program import SizeNumbers
 from tilewright.driver.units import Unit
-from tilewright.graph import Array, Repetition, ValueRange, plan_slots
+from tilewright.graph import Array, Repetition, ValueRange, plan_slots, writes_state
 from tilewright.ir import as_size, dtype_of, index, typical
 from tilewright.runtime import (
     CONSTANT,
@@ -45,6 +45,8 @@ def assemble_open(
     # every unit stands for itself: batches that only a run knows are not taken in parts
     sections = [Section((at,), 1, frozenset()) for at in range(len(steps.units))]
     staged = staged_outputs(steps, sections, outputs) if checks else ()
+    # states have what was there before
+    staged = tuple(value for value in staged if not writes_state(graph, value))
     planned = {value: sizes[value] for value in made if value not in refs or value in staged}
     usual = {value: typical(nbytes) for value, nbytes in planned.items()}
     for slot in plan_slots(memory_steps(steps), planned, usual, staged):

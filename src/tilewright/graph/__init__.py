@@ -32,6 +32,7 @@ from tilewright.graph.passes import (
     PASSES,
     CopyValues,
     FillBlocks,
+    KeepStates,
     MergeGroups,
     NarrowInputs,
     Pass,
@@ -40,6 +41,7 @@ from tilewright.graph.passes import (
     WidenHalf,
     WriteOutLoops,
     simplify,
+    writes_state,
 )
 from tilewright.graph.program import NodesProgram, Repetition, ValueRange, nodes_program
 from tilewright.graph.registry import (
@@ -81,6 +83,7 @@ __all__ = [
     "MOST_COUNTED",
     "MemoryPlan",
     "MergeGroups",
+    "KeepStates",
     "NarrowInputs",
     "Node",
     "NodesProgram",
@@ -119,4 +122,5 @@ __all__ = [
     "simplify",
     "type_of",
     "typed_graph",
+    "writes_state",
 ]

@@ -20,7 +20,7 @@ from tilewright.runtime.executor import Amount, BufferRef, ExecutionPlan, amount
 from tilewright.runtime.memory import aligned_empty
 from tilewright.runtime.size_program import SizeProgram
 from tilewright.runtime.tensors import TensorInfo, checked_feeds, checked_names, checked_results
-from tilewright.support import InputError
+from tilewright.support import InputError, quoted
 
 Array = npt.NDArray[Any]
 
@@ -101,10 +101,16 @@ class OpenPlan:
         self.relations = tuple(relations)
         """What has to be equal."""
         self._known: OrderedDict[tuple[int, ...], _Known] = OrderedDict()
+        self._states: tuple[tuple[str, int], ...] = ()
         # the first output that is made there; others are copies
         self._makers = {
             ref.index: n for n, ref in reversed([*enumerate(results)]) if ref.kind == native.OUTPUT
         }
+
+    def keep(self, states: Mapping[str, str]) -> None:
+        """Have outputs, by the names of inputs, written in the memory of these inputs in all later runs."""
+        numbers = {tensor.name: n for n, tensor in enumerate(self.outputs)}
+        self._states = tuple((past, self.results[numbers[name]].index) for past, name in states.items())
 
     def run(
         self,
@@ -118,19 +124,20 @@ class OpenPlan:
         Raises what a model of these sizes alone raises, and InputError where two sizes have to be equal.
         """
         known = self._at(sizes)
-        arrays = list(checked_feeds(feeds, known.inputs).values())
+        checked = checked_feeds(feeds, known.inputs)
+        arrays, kept = list(checked.values()), self._kept(feeds, checked)
         if names is None and out is None:
-            return self._returned(arrays, self._run(known, arrays, {}), known, range(len(self.results)))
+            return self._returned(arrays, self._run(known, arrays, kept), known, range(len(self.results)))
         wanted = checked_names(names, known.outputs)
         numbers = {info.name: n for n, info in enumerate(known.outputs)}
         places = [numbers[name] for name in wanted]
         if out is None:
-            return self._returned(arrays, self._run(known, arrays, {}), known, places)
+            return self._returned(arrays, self._run(known, arrays, kept), known, places)
         given = checked_results(out, [known.outputs[n] for n in places], arrays)
         into = {
             self.results[n].index: a for n, a in zip(places, given, strict=True) if n in self._makers.values()
         }
-        made = self._returned(arrays, self._run(known, arrays, into), known, places)
+        made = self._returned(arrays, self._run(known, arrays, into | kept), known, places)
         for target, result in zip(given, made, strict=True):
             if target is not result:
                 np.copyto(target, result)
@@ -139,8 +146,9 @@ class OpenPlan:
     def bind(self, feeds: Mapping[str, Array], sizes: tuple[int, ...]) -> BoundModel:
         """Runs on these very arrays, at these sizes. Raises what :meth:`run` raises."""
         known = self._at(sizes)
-        arrays = list(bound_feeds(feeds, known.inputs).values())
-        made = self._empty(known, {})
+        bound = bound_feeds(feeds, known.inputs)
+        arrays = list(bound.values())
+        made = self._empty(known, self._kept(feeds, bound))
         plan = self.plan.bind(arrays, made, known.values)
         return BoundModel(plan, lambda: self._returned(arrays, made, known, range(len(self.results))))
 
@@ -149,8 +157,9 @@ class OpenPlan:
     ) -> tuple[list[Array], Sequence[int], npt.NDArray[np.int64]]:
         """All outputs, all numbers of the run, and the nanoseconds of each step. Raises as :meth:`run`."""
         known = self._at(sizes)
-        arrays = list(checked_feeds(feeds, known.inputs).values())
-        made = self._empty(known, {})
+        checked = checked_feeds(feeds, known.inputs)
+        arrays = list(checked.values())
+        made = self._empty(known, self._kept(feeds, checked))
         times = self.plan.measure(arrays, made, known.values)[0]
         return self._returned(arrays, made, known, range(len(self.results))), known.values, times
 
@@ -162,6 +171,21 @@ class OpenPlan:
         known = self._at(sizes)
         self.plan.reserve(known.values)
         return self.plan.run_bytes + sum(amount_in(n, known.values) for n in self.plan.contents.slots)
+
+    def _kept(self, feeds: Mapping[str, Array], arrays: Mapping[str, Array]) -> dict[int, Array]:
+        """The arrays that runs change, by the number of the output. Raises InputError for what cannot be."""
+        found = {}
+        for name, at in self._states:
+            array = arrays[name]
+            if array is not feeds[name] or not array.flags.writeable:
+                raise InputError(
+                    f"the state {quoted(name)} is changed where it is: it needs an array of numbers that is "
+                    "row-major and writeable"
+                )
+            if any(np.may_share_memory(array, other) for key, other in arrays.items() if key != name):
+                raise InputError(f"the state {quoted(name)} shares memory with another argument")
+            found[at] = array
+        return found
 
     def _run(self, known: _Known, arrays: list[Array], into: Mapping[int, Array]) -> list[Array]:
         made = self._empty(known, into)

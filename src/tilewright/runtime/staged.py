@@ -40,6 +40,14 @@ class StagedPlan:
         self._alone = None if course.alone is None else self.plans[course.alone]
         self._infos = [TensorInfo(name, np.dtype(np.uint8), ()) for name, _ in course.results]
 
+    def keep(self, states: Mapping[str, str]) -> None:
+        """As :meth:`OpenPlan.keep`. Raises InputError where data decides something."""
+        if self._alone is None:
+            raise InputError(
+                "states stay where they are in models in which data decides no sizes or branches"
+            )
+        self._alone.keep(states)
+
     def run(
         self,
         names: Sequence[str] | None,

@@ -3,11 +3,10 @@
 import json
 from functools import cache
 
-import onnx
 import pytest
 from click.testing import CliRunner
 
-from decoder_models import VOCABULARY, decoder
+from decoder_folders import VOCABULARY, write_folder
 from tilewright import llm
 from tilewright.cli.commands.generate import generate
 
@@ -18,7 +17,7 @@ _LOAD = cache(llm.load)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("decoder")
-    onnx.save(decoder(1), made / "model.onnx")
+    write_folder(made, "qwen3", shards=2, layers=1)
     known = {f"w{n}": n for n in range(VOCABULARY)}
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel(known, unk_token="w0"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -43,6 +42,8 @@ def test_the_text_is_printed_and_how_fast_is_said_beside_it(folder):
     told = json.loads(read.stdout)
     assert told["text"] == plain.stdout.rstrip("\n") and len(told["tokens"]) == 5
     assert 0 < told["first_s"] <= told["seconds"]
+    model = _LOAD(folder, capacity=16, threads=1)
+    assert told["tokens"] == model.logits([3, 7, *told["tokens"]])[1:-1].argmax(-1).tolist()
 
 
 def test_wrong_numbers_are_refused_before_anything_is_compiled(folder):

@@ -95,6 +95,29 @@ def test_products_are_right_and_their_weights_stay_packed(shape, columns, kind, 
     _check(tilewright.compile(model, threads=1), _draw(*shape), weights, bias)
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_zero_points_between_numbers_stay_packed(bits):
+    rng = np.random.default_rng(bits)
+    numbers = rng.integers(0, 1 << bits, (40, 64)).astype(np.uint8)
+    scale, zero = rng.random((40, 4)).astype(np.float32), rng.standard_normal((40, 4)).astype(np.float32) * 9
+    bytes_ = numbers if bits == 8 else numbers[:, ::2] | numbers[:, 1::2] << 4
+    named = {"w": bytes_.reshape(40, 4, -1), "s": scale, "z": zero}
+    node = helper.make_node(
+        "MatMulNBits", ["x", *named], ["y"], domain="com.microsoft", N=40, K=64, bits=bits, block_size=16
+    )
+    x, y = (
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, (2, size)) for n, size in (("x", 64), ("y", 40))
+    )
+    constants = [numpy_helper.from_array(array, name) for name, array in named.items()]
+    versions = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(
+        helper.make_graph([node], "g", [x], [y], constants), opset_imports=versions, ir_version=10
+    )
+    assert "BlockProduct" in [node.op for node in simplify(import_onnx(model)).nodes]
+    weights = (numbers - np.repeat(zero, 16, 1)) * np.repeat(scale, 16, 1)
+    _check(tilewright.compile(model, threads=1), _draw(2, 64), weights.T)
+
+
 def test_open_numbers_of_rows_are_one_plan():
     model, weights = _model((4, 64), 64, "i4", 32, dims=("n", 64))
     compiled = tilewright.compile(model, threads=1, dynamic={"n": (1, 9)})

@@ -5,8 +5,12 @@ import onnx
 import onnxruntime
 import pytest
 
+from decoder_folders import CONFIGURATIONS, tensors, write_folder
 from decoder_models import DEPTH, KEY_HEADS, VOCABULARY, decoder
 from tilewright import llm
+from tilewright.llm.chat import ChatTemplate
+from tilewright.llm.families import read_decoder
+from tilewright.llm.gguf import GgufModel
 from tilewright.support import InputError, ModelError, UnsupportedOperatorError
 
 PROMPT = [3, 7, 11, 2, 5]
@@ -84,6 +88,27 @@ def test_a_token_that_ends_texts_is_not_given(model):
     assert [token.id for token in other.generate(PROMPT)] == ids[: ids.index(ids[2])]
 
 
+def test_long_prompts_are_read_in_parts(model, monkeypatch):
+    whole = [token.id for token in model.generate(PROMPT * 3, tokens=4)]
+    monkeypatch.setattr("tilewright.llm.batch.CHUNK", 4)
+    given = []
+    step = model.step
+    monkeypatch.setattr(model, "step", lambda new, *rest: given.append(len(new[0])) or step(new, *rest))
+    assert [token.id for token in model.generate(PROMPT * 3, tokens=4)] == whole
+    assert given == [4, 4, 4, 3, 1, 1, 1]
+
+
+def test_caches_stay_where_they_are(model):
+    states = model.states()
+    (first,), again = model.step([PROMPT], [len(PROMPT)], states)
+    assert model.model.states and all(a is b for a, b in zip(states, again, strict=True))
+    assert all(state[:, :, : len(PROMPT)].all() and not state[:, :, len(PROMPT) :].any() for state in states)
+    # what was written behind is written over
+    model.step([[1, 2]], [len(PROMPT) + 2], states)
+    (last,), _ = model.step([PROMPT[-1:]], [len(PROMPT)], states)
+    np.testing.assert_allclose(last, first[-1:], atol=1e-5)
+
+
 def test_models_without_a_cache_read_all_tokens_again(tmp_path):
     onnx.save(decoder(1, cache=False), tmp_path / "plain.onnx")
     onnx.save(decoder(1), tmp_path / "model.onnx")
@@ -139,6 +164,10 @@ def _cache_of_eight(graph):
     graph.input[2].type.tensor_type.shape.dim[2].dim_value = 8
 
 
+def _open_heads(graph):
+    graph.input[2].type.tensor_type.shape.dim[1].dim_param = "heads"
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "problem"),
     [
@@ -146,9 +175,10 @@ def _cache_of_eight(graph):
         (lambda graph: graph.output.pop(1), ModelError, "no next state of the cache 'past_key_values.0.key'"),
         (lambda graph: graph.output.pop(0), ModelError, "no 'logits' of tokens"),
         (_other_tokens, ModelError, "no input 'input_ids' of tokens"),
-        (_cache_of_eight, ModelError, "it needs one open size"),
+        (_cache_of_eight, InputError, "texts of 2048 tokens, where the cache .* has room for 8"),
+        (_open_heads, ModelError, "it needs one open size"),
     ],
-    ids=["input", "present", "logits", "tokens", "cache"],
+    ids=["input", "present", "logits", "tokens", "cache", "heads"],
 )
 def test_models_that_are_none_of_language_are_refused(change, kind, problem, tmp_path):
     made = decoder(1)
@@ -156,6 +186,72 @@ def test_models_that_are_none_of_language_are_refused(change, kind, problem, tmp
     onnx.save(made, tmp_path / "model.onnx")
     with pytest.raises(kind, match=problem):
         llm.load(tmp_path)
+
+
+def test_the_tokenizer_of_another_model_is_refused(folder):
+    words = _words()
+    words.add_tokens(["w-more"])
+    with pytest.raises(ModelError, match="the tokenizer has 97 tokens, and the model scores 96"):
+        llm.load(folder, tokenizer=words)
+
+
+def test_files_of_llama_cpp_say_what_ends_texts(tmp_path, monkeypatch):
+    made = GgufModel(
+        read_decoder(CONFIGURATIONS["llama"] | {"model_type": "llama"}), tensors("llama"), frozenset({5})
+    )
+    monkeypatch.setattr("tilewright.llm.model.read_gguf", lambda path: made)
+    monkeypatch.setattr("tilewright.llm.model.compile_model", lambda read, **_: read)
+    (tmp_path / "a.gguf").touch()
+    assert llm.load(tmp_path, capacity=8).ends == llm.load(tmp_path / "a.gguf", capacity=8).ends == {5}
+    (tmp_path / "config.json").write_text('{"eos_token_id": 6}')
+    assert llm.load(tmp_path, capacity=8).ends == {6}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "phi3"])
+def test_two_hundred_tokens_are_those_of_transformers(tmp_path, kind):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    folder = write_folder(tmp_path, kind)
+    # as long as LongRoPE has one table
+    most = 59 if kind == "phi3" else 200
+    other = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    )
+    given = torch.tensor([PROMPT])
+    wanted = other.generate(given, max_new_tokens=most, do_sample=False, pad_token_id=0)[0].tolist()
+    model = llm.load(folder, capacity=len(PROMPT) + most, threads=1)
+    assert [token.id for token in model.generate(PROMPT, tokens=most)] == wanted[len(PROMPT) :]
+    with torch.no_grad():
+        scores = other(torch.tensor([wanted])).logits[0].numpy()
+    np.testing.assert_allclose(model.logits(wanted), scores, atol=1e-4)
+    assert model.model.compilations == 0
+
+
+def test_conversations_are_prompts_by_the_template_beside_the_model(tmp_path, model):
+    with pytest.raises(InputError, match="conversations need a tokenizer and its chat template"):
+        model.chat([{"role": "user", "content": "w1"}])
+    pytest.importorskip("jinja2")
+    template = ChatTemplate("{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}", {})
+    words = _words()
+    words.add_special_tokens(["user"])
+    chatty = llm.LanguageModel(model.model, model._given, model._caches, 32, words, frozenset(), 1, template)
+    assert chatty.chat([{"role": "user", "content": "w1 w2"}]) == [VOCABULARY, 1, 2]
+
+
+@pytest.mark.parametrize("bits", [3, 4])
+def test_matrices_of_checkpoints_alone_are_rounded(folder, bits):
+    with pytest.raises(InputError, match=f"bits is {bits}"):
+        llm.load(folder, bits=bits)
+
+
+def test_models_for_one_text_have_one_request(tmp_path):
+    made = decoder(1)
+    for value in made.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(made, tmp_path / "model.onnx")
+    with pytest.raises(InputError, match="the model is for 1 texts at once"):
+        llm.load(tmp_path, requests=2)
 
 
 def test_a_capacity_is_a_whole_number(folder):

@@ -24,6 +24,7 @@ from tilewright.llm import Sampling, load
 @click.option("--seed", default=0, show_default=True, help="Equal seeds draw equal tokens.")
 @click.option("--stop", multiple=True, help="End the text before this one. May be given several times.")
 @click.option("--capacity", type=click.IntRange(min=1), help="Tokens of the longest text, with its prompt.")
+@click.option("--bits", type=click.Choice(["4", "8"]), help="Round matrices to so many bits.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU.")
 @common_options
 def generate(
@@ -39,15 +40,18 @@ def generate(
     seed: int,
     stop: tuple[str, ...],
     capacity: int | None,
+    bits: str | None,
     threads: int | None,
 ) -> None:
     """Write the text that the language model in FOLDER lets follow a prompt.
 
-    FOLDER has an ONNX file as Optimum or onnxruntime-genai write it, and tokenizer.json. The text comes token
-    by token; how fast, on stderr.
+    FOLDER has config.json, weights as safetensors and tokenizer.json, as Hugging Face writes them, an ONNX
+    file as Optimum or onnxruntime-genai write it, or a GGUF file of llama.cpp. The text comes token by token;
+    how fast, on stderr.
     """
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
-    model = load(folder, capacity=capacity, threads=threads)
+    rounded = None if bits is None else int(bits)
+    model = load(folder, capacity=capacity, threads=threads, bits=rounded)
     given = sys.stdin.read() if prompt == "-" else prompt
     start = time.perf_counter()
     first, made = 0.0, []

@@ -178,7 +178,8 @@ class ModelBuilder:
     def build(self) -> ModelProto:
         """The finished model."""
         graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, self._weights)
-        opsets = [helper.make_opsetid("", OPSET)]
+        domains = sorted({node.domain for node in self._nodes} - {""})
+        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(name, 1) for name in domains)]
         return helper.make_model(
             graph, producer_name="tilewright", opset_imports=opsets, ir_version=IR_VERSION
         )

@@ -21,7 +21,7 @@ import numpy as np
 
 from tilewright.graph.parts import Parts, decomposition
 from tilewright.graph.registry import MICROSOFT
-from tilewright.ir import dtype_of, is_open, most
+from tilewright.ir import dtype_of, is_open, most, most_of
 
 #: What is added to the score of a masked key where the attribute is not given.
 _FILTER: Final = -10000.0
@@ -284,32 +284,47 @@ def group_query_attention(
     # Where the first new key goes: behind the old ones, or at the front where there are none.
     counts = p.add("Cast", (p.reshape(last_keys, (batch,)),), to="i64")
     start = p.filled((batch,), 0, "i64")
-    if queries < total:
+    # in a cache of one size the first tokens are written like others: no plan of their own
+    kept = bool(past_key) and not is_open(room) and is_open(total - queries)
+    later = most_of(total - queries) > 0 if kept else queries < total
+    if later:
         start = p.add("Sub", (counts, p.ints((queries - 1,))))
+        start = p.add("Max", (start, p.ints((0,)))) if kept else start
     steps = p.reshape(p.places(queries), (1, queries))
     places = p.add("Add", (p.reshape(start, (batch, 1)), steps))
     if p.ctx.integer("do_rotary", 0):
         where = positions or places
-        interleaved = p.ctx.integer("rotary_interleaved", 0)
+        # the width of the tables says how much of a head turns
+        turned, interleaved = 2 * p.shape(7)[1], p.ctx.integer("rotary_interleaved", 0)
         q, k = (
-            p.add("RotaryEmbedding", (each, where, cosines, sines), domain=MICROSOFT, interleaved=interleaved)
+            p.add(
+                "RotaryEmbedding",
+                (each, where, cosines, sines),
+                domain=MICROSOFT,
+                interleaved=interleaved,
+                rotary_embedding_dim=turned,
+            )
             for each in (q, k)
         )
-    if queries < total or (past_key and room > queries):
+    if later or (past_key and room > queries):
         k = _cached(p, past_key, k, start, keys)
         v = _cached(p, past_value, v, start, keys)
     p.give(k, 1)
     p.give(v, 2)
+    if keys != total:
+        # behind the present keys nothing is read
+        k, v = (p.add("Slice", (each, p.ints((0,)), p.ints((total,)), p.ints((2,)))) for each in (k, v))
+        keys = total
     sizes = _Sizes(batch, heads, kv_heads, queries, keys, depth, width)
     place = p.reshape(p.places(keys), (1, 1, keys))
     here = p.reshape(places, (batch, queries, 1))
-    kept = p.add("LessOrEqual", (place, here))
+    read = p.add("LessOrEqual", (place, here))
     if not p.ctx.integer("causal", 1):
-        kept = p.add("LessOrEqual", (place, p.reshape(counts, (batch, 1, 1))))
+        read = p.add("LessOrEqual", (place, p.reshape(counts, (batch, 1, 1))))
     window = p.ctx.integer("local_window_size", -1)
     if window > 0:
-        kept = p.add("And", (kept, p.add("Greater", (place, p.add("Sub", (here, p.ints((window,))))))))
-    masks = [p.add("Where", (kept, p.number(0.0, dtype), p.number(_least(dtype), dtype)))]
+        read = p.add("And", (read, p.add("Greater", (place, p.add("Sub", (here, p.ints((window,))))))))
+    masks = [p.add("Where", (read, p.number(0.0, dtype), p.number(_least(dtype), dtype)))]
     masks[0] = p.add("Unsqueeze", (masks[0], p.ints((1,))))
     if added:
         width_of_bias = p.shape(10)[-1]

@@ -9,7 +9,6 @@ Source: `ContribOperators.md` of onnxruntime.
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
@@ -80,7 +79,7 @@ def matmul_n_bits(
         )
     p.ctx.require(bits in (2, 4, 8) and block > 0, f"weights of {bits} bits in blocks of {block}")
     # a run that knows its rows has plans for one, as a token has, and for more
-    _ = math.prod(p.shape(0)[:-1]) > 1
+    _ = any(size > 1 for size in p.shape(0)[:-1])
     blocks = -(-depth // block)
     matrix = p.ctx.static(1)
     fits = matrix.dtype == np.uint8 and matrix.size == rows * blocks * (block * bits // 8)
@@ -95,20 +94,19 @@ def matmul_n_bits(
         middles = unpacked(given.reshape(rows, -1), bits, blocks) if given.dtype == np.uint8 else given
     factors = p.ctx.static(2).reshape(rows, blocks)
     middles = middles.reshape(rows, blocks)
-    if middles.dtype == np.uint8:
-        # signed numbers around zero: what products of bytes take, and a zero point that is nearly always none
-        shift = 1 << (bits - 1)
-        kind = dtype_of(f"i{bits}").numpy
-        signed = (numbers.astype(np.int16) - shift).astype(np.int8).astype(kind).T
-        inputs = [p.constant(np.ascontiguousarray(signed)), p.constant(np.ascontiguousarray(factors.T))]
-        zero = (middles.astype(np.int16) - shift).astype(np.int8).astype(kind)
-        if zero.astype(np.int8).any():
-            inputs.append(p.constant(np.ascontiguousarray(zero.T)))
-        weights = p.add("DequantizeLinear", inputs, axis=0, block_size=block)
-    else:
-        spread = np.repeat(middles, block, axis=1)[:, :depth].astype(np.float32)
-        wide = (numbers - spread) * np.repeat(factors, block, axis=1)[:, :depth].astype(np.float32)
-        weights = p.constant(np.ascontiguousarray(wide.T.astype(factors.dtype)))
+    # signed numbers around zero: what products of bytes take, and a zero point that is nearly always none
+    shift = 1 << (bits - 1)
+    kind = dtype_of(f"i{bits}").numpy
+    signed = (numbers.astype(np.int16) - shift).astype(np.int8).astype(kind).T
+    inputs = [p.constant(np.ascontiguousarray(signed)), p.constant(np.ascontiguousarray(factors.T))]
+    # zero points that are floats may lie between numbers, or outside of them
+    zero = middles.astype(np.float32) - shift
+    whole = middles.dtype == np.uint8
+    if zero.any():
+        inputs.append(
+            p.constant(np.ascontiguousarray((zero.astype(np.int8).astype(kind) if whole else zero).T))
+        )
+    weights = p.add("DequantizeLinear", inputs, axis=0, block_size=block)
     total = p.add("MatMul", (a, weights))
     p.give(p.add("Add", (total, bias)) if bias else total)
 

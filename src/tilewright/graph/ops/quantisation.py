@@ -144,7 +144,8 @@ def dequantize_linear(ctx: Context, x: Operand, scale: Operand, zero: Operand | 
     axis = _channels(ctx, x, scale)
     block = _blocked(ctx, x, scale, axis)
     target = ctx.text("output_dtype", scale.dtype)
-    inner = "f32" if is_float(x.dtype) else "i32"
+    # MatMulNBits has zero points between numbers
+    inner = "f32" if is_float(x.dtype) or (zero is not None and is_float(zero.dtype)) else "i32"
 
     def of(*i: Ix) -> Scalar:
         value = cast(x[i], x.dtype, inner)

@@ -11,7 +11,7 @@ from tilewright import lang
 from tilewright.graph.operand import Ix, Operand, clamped, compute, index_value, updated
 from tilewright.graph.ops.common import Scalar, as_tensor, linear_index, number, stem
 from tilewright.graph.ops.indexing import lookup
-from tilewright.graph.registry import Context, Kind, operator
+from tilewright.graph.registry import OWN, Context, Kind, operator
 from tilewright.ir import dtype_of
 
 _COMBINE: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxyType(
@@ -93,6 +93,24 @@ def tensor_scatter(ctx: Context, past: Operand, update: Operand, start: Operand 
         return lang.select(inside, new, past[i])
 
     return compute(past.shape, of, name=stem(ctx))
+
+
+@operator("WriteState", kind=Kind.OPAQUE, domain=OWN)
+def write_state(ctx: Context, update: Operand, start: Operand | None = None) -> Operand:
+    """The entries of a TensorScatter of `room` places along `axis` that are new; others are not written."""
+    axis, room = ctx.integer("axis"), ctx.integer("room")
+    shape = (*update.shape[:axis], room, *update.shape[axis + 1 :])
+    if start is not None:
+        ctx.limit_indices(1, 0, room - update.shape[axis] + 1)
+
+    def step(target: Operand, *i: Ix) -> lang.Write:
+        at = index_value(i[axis], "i64")
+        if start is not None:
+            at = at + lang.cast(start[(i[0],)], "i64")
+        return lang.write((*i[:axis], clamped(at, room), *i[axis + 1 :]), update[i])
+
+    nothing = Operand(shape, update.dtype, lang.undef(shape, update.dtype))
+    return updated(nothing, update.shape, step, stem(ctx), [n for n in range(len(shape)) if n != axis])
 
 
 @operator("MaxUnpool", kind=Kind.OPAQUE, static=(2,))

@@ -20,6 +20,7 @@ from tilewright.graph.passes.narrow import NarrowInputs
 from tilewright.graph.passes.quantised import FoldDequantised, IntegerProducts, UnsignedActivations
 from tilewright.graph.passes.requantised import FoldRequantised, SinkDequantised
 from tilewright.graph.passes.scales import HoistScales
+from tilewright.graph.passes.states import KeepStates, writes_state
 from tilewright.graph.passes.subexpressions import ShareSubexpressions
 from tilewright.graph.passes.views import SimplifyViews, SinkViews
 from tilewright.support import Catalog
@@ -81,6 +82,7 @@ __all__ = [
     "FoldDequantised",
     "FoldRequantised",
     "HoistScales",
+    "KeepStates",
     "IntegerProducts",
     "MergeGroups",
     "NarrowInputs",
@@ -97,4 +99,5 @@ __all__ = [
     "WidenHalf",
     "WriteOutLoops",
     "simplify",
+    "writes_state",
 ]
