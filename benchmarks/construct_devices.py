@@ -7,7 +7,6 @@ default's, each variant's and torch's milliseconds, interleaved, and the largest
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import islice
 from random import Random
 from typing import Any
@@ -44,10 +43,9 @@ def products(task: Task, plan: UnitPlan) -> list[tuple[int, BlockConstruction]]:
     return found
 
 
-def with_product(plan: UnitPlan, at: int, tiles: Any) -> UnitPlan:
+def with_product(task: Task, plan: UnitPlan, at: int, tiles: Any) -> UnitPlan:
     """A plan with other tiles in one nest."""
-    nests = (*plan.nests[:at], replace(plan.nests[at], plan=tiles), *plan.nests[at + 1 :])
-    return replace(plan, nests=nests)
+    return Variants(task.program, plan, task.machine).chosen({at: tiles})
 
 
 def variants(task: Task) -> dict[str, UnitPlan]:
@@ -62,7 +60,7 @@ def variants(task: Task) -> dict[str, UnitPlan]:
         space = made.tilings
         plain = [s for s in space.planned_states() if all(n == 1 for n in s.virtual)]
         least = min(plain, key=lambda s: (space.model.price(space, s), s.tiles, s.buffers))
-        out["without virtual threads"] = with_product(full, at, made.plan_of(least))
+        out["without virtual threads"] = with_product(task, full, at, made.plan_of(least))
     return out
 
 

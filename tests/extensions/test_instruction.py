@@ -67,7 +67,7 @@ def test_a_row_alone_speeds_up_programs(kind, constants):
     assert f"{row.name}(" in str(s)
     verify(s.func)
     # the plan says which row by what mapping, and how operands must lie; files keep it
-    use = next(n.plan.instruction for n in planned.plan.nests if n.root == "C")
+    use = next(n.choice.instruction for n in planned.plan.nests if n.root == "C")
     assert (use.instruction, use.digest, use.axis) == (row.name, row.digest, "r")
     assert dict(use.axes) == {"at": "j", "pair": "r"} and use.layouts
     assert plan_from_json(planned.plan.to_json()) == planned.plan

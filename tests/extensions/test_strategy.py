@@ -26,9 +26,11 @@ class _Sweep:
     def __init__(self, task):
         base = task.default().plan
         variants = Variants(task.program, base, task.machine, task.constants)
-        self._left = [base]
+        # choices that make the same loops are one plan
+        found = {base: None}
         for n, varied in enumerate(variants.nests):
-            self._left += [variants.chosen({n: c}) for c in varied.space.neighbours(varied.nest.choice)]
+            found |= {variants.chosen({n: c}): None for c in varied.space.neighbours(varied.nest.choice)}
+        self._left = list(found)
 
     def propose(self, count):
         now, self._left = self._left[:count], self._left[count:]

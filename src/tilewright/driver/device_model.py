@@ -19,7 +19,7 @@ from tilewright.driver.progress import Progress
 from tilewright.driver.units import Precision, Unit, plain_units
 from tilewright.graph import Graph, Step, WidenHalf, WriteOutLoops, fuse, plan_memory, simplify
 from tilewright.ir import Program
-from tilewright.plan import GraphPlan, Planned, build_unit, round_factors
+from tilewright.plan import GraphPlan, Planned, build_unit, round_factors, written
 from tilewright.runtime import BufferRef
 from tilewright.strategies import Strategy, Task, best_by_model
 from tilewright.support import Settings
@@ -104,6 +104,7 @@ def planned_for_device(
     task = Task(program, Machine(target, HOST_THREADS))
     known = None if plans is None else plans.find(program, HOST_THREADS)
     if known is not None:
+        known = written(program, known, task.machine)
         return Planned(known, build_unit(program, known, task.machine))
     return task.default() if strategy is None else best_by_model(strategy, task)
 

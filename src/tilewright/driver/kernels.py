@@ -15,7 +15,7 @@ from tilewright.driver.plans import ModelPlan
 from tilewright.driver.progress import Progress
 from tilewright.driver.units import Unit
 from tilewright.ir import LoopFunction, Program
-from tilewright.plan import EXACT, Accuracy, Planned, UnitPlan, build_unit, schedule_open
+from tilewright.plan import EXACT, Accuracy, Planned, UnitPlan, build_unit, schedule_open, written
 from tilewright.schedule import DerivedConstant, Schedule, derived_constants
 from tilewright.strategies import Strategy, Task, best_by_model
 from tilewright.support import InternalError, ScheduleError, Settings, TargetError, counted, get_logger
@@ -264,6 +264,7 @@ class _Chooser:
         options, task = self._options, _task(self._options, self._target, program, threads)
         known = None if options.plan is None else options.plan.find(program, threads)
         if known is not None:
+            known = written(program, known, task.machine)
             yield Planned(known, build_unit(program, known, task.machine))
         elif options.records is not None and options.strategy is None:
             yield from options.records.plans(task)

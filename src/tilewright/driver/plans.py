@@ -143,5 +143,10 @@ def model_plan_from_json(text: str | bytes) -> ModelPlan:
     if not isinstance(data["quantities"], str):
         raise ArtefactError("'quantities' of a model's plan is a digest")
     graph = None if data["graph"] is None else graph_plan_from_data(data["graph"])
-    made = {key: plan_from_json(json.dumps(unit)) for key, unit in units.items()}
+    made: dict[str, UnitPlan] = {}
+    for key, unit in units.items():
+        try:
+            made[key] = plan_from_json(json.dumps(unit))
+        except ArtefactError as error:
+            raise ArtefactError(f"kernel {key[:200]}: {error.what}", hint=error.hint) from None
     return ModelPlan(target, made, graph, data["quantities"])

@@ -73,17 +73,22 @@ def _limits(target: str) -> tuple[int, int]:
     return int(dtype_of(target).min_value), int(dtype_of(target).max_value)
 
 
+def _limited(value: Scalar, low: Scalar, high: Scalar) -> Scalar:
+    """A number within limits; what is no number becomes the lower one, as vector instructions have it."""
+    above = lang.select(value > low, value, low)
+    return lang.select(above < high, above, high)
+
+
 def quantise(value: Scalar, zero: Scalar | None, target: str, source: str) -> Scalar:
-    """round(value) + zero, limited to the range of `target`; ties go to even."""
+    """round(value) + zero, limited to the range of `target`; ties go to even, no numbers to its least."""
     low, high = (number(limit, source) for limit in _limits(target))
     if zero is None:
-        return lang.cast(lang.round(lang.minimum(lang.maximum(value, low), high)), target)
+        return lang.cast(lang.round(_limited(value, low, high)), target)
     shift = lang.cast(zero, source)
     if dtype_of(target).bits > 16:
-        limited = lang.minimum(lang.maximum(lang.round(value) + shift, low), high)
-        return lang.cast(limited, target)
+        return lang.cast(_limited(lang.round(value) + shift, low, high), target)
     # limits are whole numbers: rounding comes last, as a part of the conversion, and the rest is exact
-    limited = lang.minimum(lang.maximum(value, low - shift), high - shift)
+    limited = _limited(value, low - shift, high - shift)
     return lang.cast(lang.cast(lang.round(limited), "i32") + lang.cast(zero, "i32"), target)
 
 
@@ -97,7 +102,7 @@ def _multiplied(x: Scalar, scale: float, shift: int, target: str) -> Scalar:
     """
     low, high = _limits(target)
     bounds = [lang.const(limit * scale, "f32") for limit in (low - shift - 0.25, high - shift + 0.25)]
-    x = lang.minimum(lang.maximum(x, bounds[0]), bounds[1])
+    x = _limited(x, *bounds)
     reciprocal, divisor = lang.const(1.0 / scale, "f32"), lang.const(scale, "f32")
     rough = x * reciprocal
     quotient = lang.fma(lang.fma(-rough, divisor, x), reciprocal, rough)

@@ -21,10 +21,14 @@ _Path: TypeAlias = tuple[str, Level, tuple[Level, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Threads:
-    """A parallel level, the stage along whose axes it runs, and how many iterations it has; 0: not known."""
+    """A parallel level, and the stage along whose axes it runs.
+
+    ``axes`` are those along which it has several iterations, ``count`` how many in all; 0: not known.
+    """
 
     level: Level
     of: Stage
+    axes: tuple[str, ...]
     count: int
 
 
@@ -54,7 +58,7 @@ def shares_evenly(program: Program, name: str, dim: int, nests: Sequence[Nest]) 
     """Whether threads take parts of a dimension of a buffer: not where their level has several axes."""
     return all(
         found.threads is not None
-        and len(found.threads.level.axes) == 1
+        and len(found.threads.axes) == 1
         and not found.moved.isdisjoint(found.indices[dim].vars)
         for found in _readings(program, name, nests)
     )
@@ -106,7 +110,8 @@ def _counted(of: Stage, level: Level, above: tuple[Level, ...]) -> _Threads:
     left = {it.name: it.extent.as_int() if it.extent.is_const else 0 for it in of.iters}
     for axis, size in (pair for outer in above for pair in outer.axes):
         left[axis] = min(left.get(axis, 0), size)
-    return _Threads(level, of, prod(-(-left.get(axis, 0) // size) for axis, size in level.axes))
+    counts = {axis: -(-left.get(axis, 0) // size) for axis, size in level.axes}
+    return _Threads(level, of, tuple(a for a, n in counts.items() if n != 1), prod(counts.values()))
 
 
 def _paths(
@@ -140,8 +145,7 @@ def _paths(
 def _moved(program: Program, stage: Stage, threads: _Threads) -> frozenset[str]:
     """The iterators of a stage that differ from thread to thread: its own, or what their readers read."""
     if stage == threads.of:
-        axes = (part.partition("/")[0] for axis, _ in threads.level.axes for part in axis.split("*"))
-        return frozenset(axes)
+        return frozenset(part.partition("/")[0] for axis in threads.axes for part in axis.split("*"))
     out: set[str] = set()
     for name, at in stmt_writes(stage.body):
         for reader in program.consumers(name):

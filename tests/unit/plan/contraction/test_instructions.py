@@ -165,7 +165,7 @@ def test_operands_given_at_run_time_are_packed(target, left, right, how):
     program = integers(left, right, 32, 64, 64, how)
     planned = plan_unit(program, Machine(target, 2))
     s = planned.schedule
-    use = next(n.plan.instruction for n in planned.plan.nests if n.root == "C")
+    use = next(n.choice.instruction for n in planned.plan.nests if n.root == "C")
     # the one dot product of bytes by lanes takes an unsigned and a signed one
     assert (use is not None) == (target is TILED or left != right)
     assert ("C_groups" in s.blocks()) == (use is not None)

@@ -41,9 +41,9 @@ def built(program, unit, machine, monkeypatch):
 
 def inlined(program, unit):
     s = Schedule(program)
-    for nest in unit.nests:
-        if nest.rule == "pipeline":
-            for stage, place in zip(nest.stages, nest.choice.placements, strict=True):
+    for asked_for in unit.asked:
+        if asked_for.rule == "pipeline":
+            for stage, place in zip(asked_for.stages, asked_for.plan.placements, strict=True):
                 s = s.inline(stage) if place == "inline" else s
     return s.func
 

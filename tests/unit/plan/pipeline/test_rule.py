@@ -85,7 +85,7 @@ def test_results_are_right(name, threads):
     planned = plan_unit(CASES[name], Machine(STATED, threads))
     (found,) = planned.plan.nests
     assert found.rule == "pipeline"
-    assert {*found.plan.placements} == {"tile"}
+    assert {*found.choice.placements} == {"tile"}
     assert planned.schedule.notes == ()
     check_schedule(CASES[name], planned.schedule, interpret=name == "two stages" and threads == 1)
 
@@ -99,7 +99,7 @@ def test_every_plan_that_is_drawn_is_right(name):
     drawn = {space.sample(rng) for _ in range(4)}
     assert len(drawn) > 1
     for each in drawn:
-        other = replace(plan, nests=(replace(plan.nests[0], plan=each),))
+        other = chosen(program, plan, machine, each)
         check_schedule(program, build_unit(program, other, machine))
 
 
