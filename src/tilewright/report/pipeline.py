@@ -44,10 +44,10 @@ def stage_rows(
     """A row for each stage of a program, by its plan and its scheduled loops."""
     inlined = {str(step.args[0]) for step in plan.rewrites.steps if step.primitive == "inline_stage"}
     stages = {stage.name: stage for stage in program.stages}
-    homes = {name: (nest.root, "with it") for nest in plan.nests for name in nest.stages}
-    for nest in plan.nests:
+    homes = {name: (nest.root, "with it") for nest in plan.parts for name in nest.stages}
+    for nest, (_, choice) in zip(plan.parts, plan.choices, strict=True):
         homes[nest.root] = nest.root, "root"
-        for name, place in zip(nest.stages, getattr(nest.choice, "placements", ()), strict=False):
+        for name, place in zip(nest.stages, getattr(choice, "placements", ()), strict=False):
             at = f"{nest.root}.{place}"
             if isinstance(place, AtLoop):
                 at = f"{place.member}.{loops_of(stages[place.member])[place.loop].name}"

@@ -1,6 +1,7 @@
 """Default schedules of programs whose sizes are open: tiles and vectors, right at every size."""
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -8,9 +9,8 @@ import pytest
 from native_kernel import HOST, STATED, Native
 from tilewright import lang
 from tilewright.build import build, pack
-from tilewright.cost import Machine, seconds, tree_of
-from tilewright.ir import CONST, TYPICAL, function_at, program_at, run_function
-from tilewright.plan import EXACT, plan_unit
+from tilewright.cost import Machine
+from tilewright.ir import CONST, TYPICAL, Block, function_at, locate, program_at, run_function
 from tilewright.plan.open_sizes import schedule_open
 from tilewright.support import assert_close
 from tilewright.target import INTERPRETED, X86_AVX512
@@ -117,11 +117,9 @@ def test_loops_that_cannot_become_one_are_shared_all_the_same(shape):
 @pytest.mark.parametrize("rows", [5, 37, 100, 700])
 def test_tiles_of_a_typical_size_are_none_of_other_sizes(rows):
     """Tiles of all rows of a typical size had conditions for half a thousand rows at every size."""
-    program, machine = product(R, 768, 768), Machine(STATED, 2)
-    s = schedule_open(program, machine)
-    fixed = plan_unit(program_at(program, {"R": rows}), machine, accuracy=EXACT).schedule
-    opened, own = (
-        seconds(tree_of(func, STATED.operations), machine)
-        for func in (function_at(s.func, {"R": rows}), fixed.func)
-    )
-    assert opened < 2 * own
+    s = schedule_open(product(R, 768, 768), Machine(STATED, 1))
+    done = 0
+    for found in locate(function_at(s.func, {"R": rows}).body, Block):
+        if found.node.stage == "C" and any(it.kind == "red" for it in found.node.iters):
+            done += prod(loop.extent.as_int() for loop in found.loops)
+    assert rows <= done / 768**2 <= rows + 32

@@ -8,7 +8,6 @@ from tests.unit.strategies.test_default import check_schedule
 
 from tilewright.cost import Machine
 from tilewright.strategies import STRATEGIES, History, Task, Trial, best_by_model
-from tilewright.strategies.edits import written
 from tilewright.strategies.pricing import Prices
 
 
@@ -21,16 +20,10 @@ def test_the_default_comes_first_then_trees_that_are_right():
     search = STRATEGIES["edits"].start(task, History(), Random(0))
     found = search.propose(4)
     assert found[0].plan == task.default().plan and len({c.plan for c in found}) == 4
-    assert {nest.rule for c in found[1:] for nest in c.plan.nests} == {"tree"}
+    assert all(any(nest.rule == "tree" for nest in c.plan.nests) for c in found[1:])
     for candidate in found[1:]:
         check_schedule(task.program, candidate.schedule(task))
     assert search.expected_gain() == 1.0
-
-
-def test_trees_of_the_default_are_carried_out_as_the_default_is():
-    task = task_of("product")
-    plan = written(task, task.default().plan)
-    assert Prices(task).tree(plan) == Prices(task).tree(task.default().plan)
 
 
 def test_the_cheapest_by_the_price_is_taken_where_nothing_is_measured():

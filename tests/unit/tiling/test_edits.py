@@ -11,10 +11,9 @@ from tests.unit.strategies.test_default import check_schedule
 from tilewright.cost import Machine
 from tilewright.ir import run_function
 from tilewright.lower import lower
-from tilewright.plan import RULES, build_unit, rewritten
+from tilewright.plan import build_unit, edited, rewritten
 from tilewright.schedule import Schedule
 from tilewright.strategies import Task
-from tilewright.strategies.edits import written
 from tilewright.support import ScheduleError
 from tilewright.tiling import apply, show, verify
 from tilewright.tiling.edits import (
@@ -124,7 +123,7 @@ def tasks():
     found = {}
     for name, program in PROGRAMS.items():
         task = Task(program, Machine(STATED, 2))
-        found[name] = (task, written(task, task.default().plan))
+        found[name] = (task, task.default().plan)
     return found
 
 
@@ -132,18 +131,15 @@ def tasks():
 def test_what_is_accepted_after_edits_is_carried_out_and_right(tasks, name, pytestconfig):
     """Permissions: ``verify`` accepts nothing that ``apply`` refuses. With ``--all`` 400 sequences each."""
     task, plan = tasks[name]
-    _, context = rewritten(task.program, plan, task.machine, task.constants)
+    context = rewritten(task.program, plan, task.machine, task.constants)[1]
+    context = context.after(tuple(step for nest in plan.nests for step in nest.steps))
     count, compiled = 400 if pytestconfig.getoption("--all") else 3, 0
     for seed in range(count):
         rng, nests, edits = Random(seed), list(plan.nests), []
-        n = rng.choice([n for n, nest in enumerate(nests) if nest.rule == "tree"])
-        space = RULES["tree"].space(RULES["tree"].match(context, nests[n].root, nests[n].stages))
-        now = nests[n].plan
+        n = rng.choice([n for n, nest in enumerate(nests) if nest.trees])
         for _ in range(rng.randint(1, 5)):
-            near = list(space.changes(now))
-            edit, now = rng.choice(near)
+            edit, nests[n] = rng.choice(list(edited(context, nests[n])))
             edits.append(edit)
-        nests[n] = type(nests[n])("tree", nests[n].root, nests[n].stages, now)
         changed = type(plan)(plan.rewrites, tuple(nests), plan.streamed)
         try:
             s = build_unit(task.program, changed, task.machine, task.constants)

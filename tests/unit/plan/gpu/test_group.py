@@ -150,7 +150,7 @@ def proven(program, tmp_path):
     assert nest.rule == "gpu_group_product", nest
     source = kernel_source(func, "cuda")
     (entry,) = source.kernels
-    plan, size = nest.plan, 4 if "tf32" in source.text else 2
+    plan, size = nest.choice, 4 if "tf32" in source.text else 2
     assert entry.shared_bytes <= plan.shared_bytes(size) <= H200.shared_per_block
     if not HAVE_NVRTC:
         return

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.plans import asked, chosen
+from tests.plans import asked_of, chosen
 
 from devices import HAVE_NVRTC, LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
@@ -67,7 +67,7 @@ def test_rows_side_by_side():
         (kernel,) = kernel_source(s.func, "opencl").kernels
         assert [n.as_int() for n in kernel.grid.threads][:2] == [threads, rows]
         compare(program, s, ["c"])
-    few = asked(nest.rule, nest.root, nest.stages, replace(nest.choice, rows=3))
+    few = asked_of(plan, replace(nest.choice, rows=3))
     with pytest.raises(ArtefactError, match="rows is 3"):
         build_unit(program, few, Machine(POCL, 1))
 
