@@ -181,6 +181,8 @@ def test_texts_that_nobody_waits_for_are_ended_and_slow_ones_too():
         with own.client.completions.create(model="words", prompt="w3", max_tokens=30, stream=True) as events:
             next(iter(events))
         assert own.post('{"prompt": "w4", "max_tokens": 1}').status_code == 200
+        # none of these ends before the last one asks
+        model.pause = 0.5
         for prompt in ("w5", "w6", "w7"):
             own.worker._worker.add(lambda _: None, prompt, tokens=30)
         assert own.post('{"prompt": "w4"}').status_code == 429
