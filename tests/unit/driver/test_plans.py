@@ -91,6 +91,11 @@ def test_an_unknown_strategy_is_refused(model):
             ' "units": {}}',
             "'quantities' of a model's plan is a digest",
         ),
+        (
+            '{"format": "tilewright-model-plan", "version": 3, "target": "", "quantities": "", "graph": null,'
+            ' "units": {"abc/2": 3}}',
+            "kernel abc/2: not a plan",
+        ),
         (" " * ((1 << 28) + 1), "at most"),
     ],
 )

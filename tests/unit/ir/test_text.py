@@ -270,6 +270,11 @@ HEAD = 'function("f", outputs=[y])\ny = f32[8]\n'
             HEAD + "with blok('b'):\n    pass",
             "line 3, column 6: expected block(...), alloc(...) as name, teams(...), or seq",
         ),
+        (
+            HEAD + "with teams(ring('a', 4)):\n    pass",
+            'line 3, column 11: expected a channel such as channel("ring", 4)',
+        ),
+        (HEAD + "with teams():\n    pass", 'expected with team("name", threads):'),
         (HEAD + "if i:\n    pass", "line 3, column 4: expected a condition"),
         (HEAD + "if i < j < 3:\n    pass", "line 3, column 4: expected a condition"),
         (HEAD + "z = alloc(f32)", "line 3, column 11: expected a type and shape such as f32[n, 4]"),

@@ -171,12 +171,13 @@ def test_without_the_key_nothing_is_told_but_health(served):
 
 def test_texts_that_nobody_waits_for_are_ended_and_slow_ones_too():
     model = _Words(1)
-    model.pause = 0.02
-    # thirty tokens take longer than that, however fast the machine is
+    # thirty tokens take far longer than that, however late a busy machine looks at its clock
+    model.pause = 0.3
     with _Served(model, seconds=0.1) as own:
         assert own.post('{"prompt": "w3", "max_tokens": 30}').status_code == 504
         late = own.post('{"prompt": "w3", "max_tokens": 30, "stream": true}')
         assert "took more than 0.1 s" in late.text
+    model.pause = 0.02
     with _Served(model, queue=1) as own:
         with own.client.completions.create(model="words", prompt="w3", max_tokens=30, stream=True) as events:
             next(iter(events))
