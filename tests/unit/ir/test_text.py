@@ -272,7 +272,7 @@ HEAD = 'function("f", outputs=[y])\ny = f32[8]\n'
         ),
         (
             HEAD + "with teams(ring('a', 4)):\n    pass",
-            'line 3, column 11: expected a channel such as channel("ring", 4)',
+            'line 3, column 12: expected a channel such as channel("ring", 4)',
         ),
         (HEAD + "with teams():\n    pass", 'expected with team("name", threads):'),
         (HEAD + "if i:\n    pass", "line 3, column 4: expected a condition"),
