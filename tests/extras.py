@@ -6,7 +6,7 @@ import pytest
 
 
 def has_torch():
-    """Whether torch is installed; a folder of tests of that name is not enough."""
+    """Whether torch is installed; a folder of that name is not enough."""
     try:
         importlib.import_module("torch._C")
     except ModuleNotFoundError:
