@@ -289,6 +289,11 @@ REFUSALS = {
         "'i' cannot be cut at [-1, 2]",
         "rise",
     ),
+    "tail of a whole loop": (
+        lambda: S(matmul()).partition("i", "tail"),
+        "no condition on a block of 'i' ends with its last iterations",
+        "a number",
+    ),
     "partition of lanes": (
         lambda: S(elementwise()).vectorize("j").partition("j", 2),
         "'j' is a vector loop of step 1",
@@ -460,11 +465,6 @@ REFUSALS = {
         lambda: S(chain()).set_scope("T", "local").bind("i", "thread.x"),
         "an element of 'T' would have several threads of thread.x, by blocks 'T' and 'Y'",
         "bind all loops",
-    ),
-    "lanes of a symbolic loop": (
-        lambda: S(_symbolic()).vectorize("j"),
-        "'j' has n iterations, not a constant number",
-        "split it",
     ),
     "lanes of a scan": (
         lambda: S(_scan()).vectorize("t"),

@@ -15,7 +15,7 @@ from tilewright.codegen.memory import (
     Loads,
     MemoryBuffer,
     Place,
-    Plan,
+    Products,
     RegisterBuffer,
     RegisterKey,
     Resolved,
@@ -107,12 +107,12 @@ class Accesses(Indices):
             got = buf.plans[id(indices)] = AccessPlan(indices, new_plan(total), tuple(products))
         return got
 
-    def _offset(self, access: AccessPlan) -> tuple[Index, tuple[tuple[Index, Val], ...]]:
+    def _offset(self, access: AccessPlan) -> tuple[Index, Products]:
         """Element offset: an index over SSA names, plus products with symbolic strides."""
         const, r = self.evaluate(access.plan)
         return Index(const, r.whole.terms), tuple((self.resolve(i), s) for i, s in access.products)
 
-    def _address(self, buf: MemoryBuffer, x: Index, products: tuple[tuple[Index, Val], ...]) -> Val:
+    def _address(self, buf: MemoryBuffer, x: Index, products: Products) -> Val:
         """Pointer to a lane-free offset: outer terms first, each computed where it is invariant."""
         b = self.b
         p = buf.pointer
@@ -253,7 +253,7 @@ class Accesses(Indices):
             if on is not None and any(on):
                 which = range(on.index(True), st.width - on[::-1].index(True))
                 if all(on[n] for n in which):
-                    found = self._together(buf, access, mask) if guard is None and not products else None
+                    found = self._together(buf, access, mask, products) if guard is None else None
                     if found is not None:
                         return found
                     return b.load_apart(self._address(buf, rest, products), dtype, st.width, lane, which)
@@ -261,8 +261,8 @@ class Accesses(Indices):
             found = self._at_known_places(buf, access, x, mask)
             if found is not None:
                 return found
-        if guard is None and not products and not irregular and lane > MOST_APART:
-            found = self._together(buf, access, mask)
+        if guard is None and (lane > MOST_APART if not irregular else products):
+            found = self._together(buf, access, mask, products)
             if found is not None:
                 return found
         on = (True,) * st.width if mask is None else literal_lanes(mask)
@@ -319,7 +319,9 @@ class Accesses(Indices):
             return None
         return self.b.load_places(self._address(buf, x - tied, ()), buf.buffer.dtype, places)
 
-    def _together(self, buf: MemoryBuffer, access: AccessPlan, mask: Val | None) -> Val | None:
+    def _together(
+        self, buf: MemoryBuffer, access: AccessPlan, mask: Val | None, products: Products
+    ) -> Val | None:
         """Lanes apart, of an access whose neighbours are read by other copies of expanded loops.
 
         What all of them read lies together in each lane: it is loaded so, and transposed in registers.
@@ -329,50 +331,66 @@ class Accesses(Indices):
         if on is None or not any(on) or st.width < SMALLEST_SQUARE or buf.buffer.dtype.kind == "bool":
             return None
         const, r = self.evaluate(access.plan)
-        if r.volatile:
+        apart, fixed = _lanes_apart(r, products)
+        if r.volatile or r.irregular or apart is None:
             return None
-        place = self._place(buf, r.terms)
-        known = f"{r.lane} apart {'' if mask is None else mask.text}"
-        hit = self._earlier_load(place.loads, (const, st.width, 0, known), buf)
+        loads, base, where = self._around(buf, r, fixed)
+        known = f"{apart if isinstance(apart, int) else apart.text} apart {where} {mask.text if mask else ''}"
+
+        def key(at: int) -> LoadKey:
+            return (at, st.width, 0, known)
+
+        hit = self._earlier_load(loads, key(const), buf)
         if hit is not None:
             return hit
-        at, span = self._copies_together(access.plan)
-        close = r.lane <= MOST_APART
-        if close and (span == 1 or r.lane & (r.lane - 1) or not all(on)):
+        at, span = self._copies_together(access)
+        close = apart if isinstance(apart, int) and apart <= MOST_APART else 0
+        if close and (span == 1 or close & (close - 1) or not all(on)):
             return None
-        inside = at % (r.lane if close else st.width)
+        inside = at % (close or st.width)
         first = const - inside
-        count = r.lane if close else min(st.width, span - at + inside)
+        count = close or min(st.width, span - at + inside)
         if (count < SMALLEST_SQUARE and not close) or not self._within(buf, r, first, count, on):
             return None
-        p, dtype = self._pointer(buf, place, r.terms), buf.buffer.dtype
-        p = b.gep(p, first, dtype, local=True)
+        dtype = buf.buffer.dtype
+        p = b.gep(base, first, dtype, local=True)
         vectors = (
             b.load_interleaved(p, dtype, st.width, count)
             if close
-            else b.load_transposed(p, dtype, r.lane, on, count)
+            else b.load_transposed(p, dtype, apart, on, count)
         )
         for n, v in enumerate(vectors):
-            place.loads[first + n, st.width, 0, known] = (v, buf.version, b.scope)
-        return place.loads[const, st.width, 0, known][0]
+            loads[key(first + n)] = (v, buf.version, b.scope)
+        return loads[key(const)][0]
+
+    def _around(self, buf: MemoryBuffer, r: Resolved, products: Products) -> tuple[Loads, Val, str]:
+        """Where constant offsets count from: what was loaded from there, the pointer, and which one it is."""
+        if products:
+            base = self._address(buf, r.terms, products)
+            return buf.loads, base, f"{base.depth} {base.text}"
+        place = self._place(buf, r.terms)
+        return place.loads, self._pointer(buf, place, r.terms), ""
 
     def _within(self, buf: MemoryBuffer, r: Resolved, first: int, count: int, on: Sequence[bool]) -> bool:
-        """Whether ``count`` elements from ``first`` on are inside the allocation in all lanes that are on."""
-        low, high = self.bounds(Index(first, r.terms.terms))
-        last = r.lane * max(n for n, used in enumerate(on) if used) + count - 1
-        return (
-            buf.elements is not None
-            and low is not None
-            and high is not None
-            and low >= 0
-            and high + last < buf.elements
-        )
+        """Whether ``count`` elements from ``first`` on are inside the allocation in all lanes that are on.
 
-    def _copies_together(self, plan: Plan) -> tuple[int, int]:
+        Of dimensions with symbolic strides an access itself says so; those of constant ones are one block.
+        """
+        begin = Index(first, r.terms.terms)
+        low, high = self.bounds(begin)
+        last = r.lane * max(n for n, used in enumerate(on) if used) + count - 1
+        if low is None or low < 0:
+            return False
+        if buf.block.is_const:
+            return high is not None and high + last < buf.block.const
+        return prove_ge0(buf.block - 1 - last - begin, self.state.ranges)
+
+    def _copies_together(self, access: AccessPlan) -> tuple[int, int]:
         """Copies of expanded loops that read neighbours: which one this is, and of how many."""
-        st = self.state
+        st, plan = self.state, access.plan
         steps: list[tuple[int, int, int]] = []
         names = {*(name for name, _ in plan.plain), *plan.names}
+        names -= {name for i, _ in access.products for name in i.vars}
         for name, (n, count) in st.copies.items():
             if count < 2 or name not in names:
                 continue
@@ -408,7 +426,7 @@ class Accesses(Indices):
         buf.loads[key] = (v, buf.version, b.scope)
         return v
 
-    def _offsets(self, x: Index, products: tuple[tuple[Index, Val], ...]) -> Val:
+    def _offsets(self, x: Index, products: Products) -> Val:
         offsets = self.index_value(x)
         for i, stride in products:
             offsets = self.b.op("add nsw", offsets, self.b.op("mul nsw", self.index_value(i), stride))
@@ -477,7 +495,18 @@ class Accesses(Indices):
                     buf.version = self.state.fresh()
 
 
-def split_lane(x: Index, products: tuple[tuple[Index, Val], ...]) -> tuple[int, Index, bool]:
+def _lanes_apart(r: Resolved, products: Products) -> tuple[int | Val | None, Products]:
+    """How far apart lanes lie, ``None`` where that is no one number, and the products without the lane."""
+    moved = [(i, stride) for i, stride in products if LANE in i.vars]
+    if not moved:
+        return r.lane, products
+    ((i, stride), *more) = moved
+    if more or r.lane or i.coefficient(LANE) != 1 or LANE in (i - LANE_INDEX).vars:
+        return None, products
+    return stride, tuple((x - LANE_INDEX if x is i else x, s) for x, s in products)
+
+
+def split_lane(x: Index, products: Products) -> tuple[int, Index, bool]:
     """The lane's coefficient, the index without it, and whether the lane enters in other ways."""
     lane = x.coefficient(LANE)
     rest = x - LANE_INDEX * lane

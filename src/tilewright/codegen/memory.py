@@ -60,13 +60,17 @@ class Place:
     loads: Loads = field(default_factory=dict)
 
 
+Products: TypeAlias = tuple[tuple[Index, Val], ...]
+"""Indices times symbolic strides."""
+
+
 @dataclass(slots=True)
 class AccessPlan:
     """How an access of a buffer in memory is computed: one plan, and products with symbolic strides."""
 
     indices: tuple[Index, ...]
     plan: Plan  # of this buffer alone: what it resolves to knows the place
-    products: tuple[tuple[Index, Val], ...]
+    products: Products
 
 
 @dataclass(slots=True)
@@ -77,7 +81,7 @@ class MemoryBuffer:
     pointer: Val
     strides: tuple[int | Val, ...]
     shift: int  # elements between the allocation's start and logical zero (the halo)
-    elements: int | None  # of the allocation; ``None``: symbolic
+    block: Index  # elements of the dimensions whose strides are constants: of all, the allocation's
     version: int = 0  # changes whenever the contents may have changed
     plans: dict[int, AccessPlan] = field(default_factory=dict)  # by identity of the indices
     places: dict[Index, Place] = field(default_factory=dict)

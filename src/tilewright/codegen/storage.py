@@ -13,7 +13,7 @@ from tilewright.codegen.memory import ROW_GAP, MemoryBuffer, RegisterBuffer
 from tilewright.codegen.state import State
 from tilewright.codegen.tiles import Tiles
 from tilewright.codegen.vectors import VectorLoops
-from tilewright.ir import I64, REGISTER, TILE, Alloc, Buffer, Stmt, prove_ge0
+from tilewright.ir import I64, REGISTER, TILE, Alloc, Buffer, Index, Stmt, prove_ge0
 from tilewright.support import InternalError, ScheduleError
 
 _ALIGN = 64
@@ -86,6 +86,7 @@ class Storage(VectorLoops, Tiles):
         strides: list[int | Val] = []
         shift = 0
         stride: int | Val = 1
+        block = Index(1)
         for extent, (before, after) in zip(reversed(buf.physical_shape), reversed(_halo(buf)), strict=True):
             strides.append(stride)
             if before and not isinstance(stride, int):
@@ -93,14 +94,13 @@ class Storage(VectorLoops, Tiles):
             if isinstance(stride, int):
                 shift += before * stride
             size = self.resolve(extent + (before + after))
+            block = size * stride if isinstance(stride, int) else block
             if size.is_const and isinstance(stride, int):
                 stride = stride * size.const
             else:
                 left = self.b.const(stride, I64) if isinstance(stride, int) else stride
                 stride = self.b.op("mul nsw", left, self.index_value(size))
-        self.state.buffers[buf.name] = MemoryBuffer(
-            buf, pointer, tuple(reversed(strides)), shift, stride if isinstance(stride, int) else None
-        )
+        self.state.buffers[buf.name] = MemoryBuffer(buf, pointer, tuple(reversed(strides)), shift, block)
 
     def alloc(self, s: Alloc) -> None:
         """Emit the body of an allocation with its buffer."""

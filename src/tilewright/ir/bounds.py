@@ -71,6 +71,24 @@ def lower(x: Index, env: Env, names: Iterable[str] | None = None) -> Index | Non
     return _eliminate(x, env, names, False)
 
 
+def loop_bound(least: Index, name: str) -> tuple[str, Index] | None:
+    """What ``least >= 0`` says of a variable: ``("hi", exclusive bound)`` or ``("lo", bound)``.
+
+    ``None`` where it is not linear in the variable.
+    """
+    a = least.coefficient(name)
+    if a == 0:
+        return None
+    rest = Index(
+        least.const, tuple(t for t in least.terms if not (isinstance(t[0], Var) and t[0].name == name))
+    )
+    if name in rest.vars:
+        return None
+    if a < 0:
+        return "hi", floordiv(rest, -a) + 1
+    return "lo", -floordiv(rest, a)
+
+
 def _eliminate(x: Index, env: Env, names: Iterable[str] | None, up: bool) -> Index | None:
     wanted = set(env) if names is None else set(names)
     result: Index | None = x

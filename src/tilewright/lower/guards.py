@@ -13,11 +13,10 @@ from tilewright.ir import (
     LoopFunction,
     Seq,
     Stmt,
-    Var,
-    floordiv,
     ge0,
     imax,
     imin,
+    loop_bound,
     map_stmt,
     upper,
 )
@@ -97,24 +96,6 @@ def _necessary(s: Stmt) -> tuple[Condition, ...]:
 
 def _bound(c: Condition, name: str) -> tuple[str, Index] | None:
     return None if c.op != "ge" or c.index is None else loop_bound(c.index, name)
-
-
-def loop_bound(least: Index, name: str) -> tuple[str, Index] | None:
-    """What ``least >= 0`` says of a variable: ``("hi", exclusive bound)`` or ``("lo", bound)``.
-
-    ``None`` where it is not linear in the variable.
-    """
-    a = least.coefficient(name)
-    if a == 0:
-        return None
-    rest = Index(
-        least.const, tuple(t for t in least.terms if not (isinstance(t[0], Var) and t[0].name == name))
-    )
-    if name in rest.vars:
-        return None
-    if a < 0:
-        return "hi", floordiv(rest, -a) + 1
-    return "lo", -floordiv(rest, a)
 
 
 def _merge_ifs(s: Seq) -> Stmt:

@@ -35,6 +35,7 @@ from tilewright.ir import (
     int_lower,
     int_upper,
     locate,
+    loop_bound,
     lower,
     map_exprs,
     map_indices,
@@ -51,7 +52,6 @@ from tilewright.ir import (
     walk,
     with_stmt_children,
 )
-from tilewright.lower.guards import loop_bound
 
 #: Iterations from which on a vector loop is taken apart; for shorter ones it is the serial loop around them.
 MIN_VECTORS_LOOP: Final = 64

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
 
 from msgspec.structs import replace as tree_with
 
 from tilewright.codegen import check
 from tilewright.cost import Machine, seconds, tree_of
 from tilewright.ir import (
-    F32,
     REGISTER,
     Buffer,
     Program,
@@ -30,9 +28,6 @@ from tilewright.schedule import Schedule
 from tilewright.support import ArtefactError, ScheduleError, TargetError
 from tilewright.target import Instruction, Target
 from tilewright.tiling import without_whole
-
-VECTORS: Final = 2
-"""Vectors of f32 numbers in one strip of a loop that a fixed size would have as one vector loop."""
 
 
 def schedule_open(
@@ -119,14 +114,16 @@ def _replayed(
     parts: dict[str, tuple[str, str]] = {}
     refused = 0
     for step in made.trace.steps:
+        args = step.args
+        if step.primitive == "partition" and args[1] == (-1,):
+            # at another size there may be no tail
+            args = (args[0], "tail")
         try:
-            s = s.apply(step.primitive, *step.args, **dict(step.kwargs))
+            s = s.apply(step.primitive, *args, **dict(step.kwargs))
             continue
         except ScheduleError:
             instead: Schedule | None = None
-        if step.primitive == "vectorize":
-            instead = _vector_strips(s, str(step.args[0]), target)
-        elif step.primitive == "fuse":
+        if step.primitive == "fuse":
             # what is done to the one loop shows what it was for
             outer, inner = map(str, step.args)
             names = dict(step.kwargs).get("names")
@@ -195,13 +192,3 @@ def _shared_by_part(
 
 def _is_fixed(b: Buffer) -> bool:
     return all(extent.is_const for extent in b.physical_shape)
-
-
-def _vector_strips(s: Schedule, loop: str, target: Target) -> Schedule | None:
-    """A loop of symbolic extent in vectors, what is left of it in a last, masked one."""
-    try:
-        cut = s.split(loop, VECTORS * target.lanes(F32), names=(f"{loop}_strip", f"{loop}_lane"))
-        cut = cut.partition(f"{loop}_strip", -1)
-        return cut.vectorize(f"{loop}_lane").vectorize(f"{loop}_lane_1")
-    except ScheduleError:
-        return None

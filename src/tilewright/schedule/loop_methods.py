@@ -35,7 +35,9 @@ class LoopMethods(Methods):
         """Split several loops and put all outer ones outside."""
         return self.apply("tile", loops, factors, tail=tail)
 
-    def partition(self, loop: str, at: int | Sequence[int], *, names: Sequence[str] = ()) -> Self:
+    def partition(
+        self, loop: str, at: int | Literal["tail"] | Sequence[int], *, names: Sequence[str] = ()
+    ) -> Self:
         """Cut a loop's range into loops that follow each other."""
         return self.apply("partition", loop, at, names=names)
 

@@ -99,3 +99,26 @@ def test_nothing_is_read_where_lanes_are_off(condition):
         wanted = np.full((16, 16), -1, np.float32)
         wanted[:, shift:] = x.T[:, :-shift]
     np.testing.assert_array_equal(run(given)["Y"], wanted)
+
+
+R, N, B = (lang.param(name, hi=4096) for name in "RNB")
+
+
+@pytest.mark.parametrize("batch", [(), (B,)], ids=["matrix", "batch"])
+@pytest.mark.parametrize("length", [R, 20], ids=["symbolic", "known"])
+def test_rows_of_symbolic_length_or_number(batch, length):
+    X = lang.placeholder((*batch, N, length), name="X")
+    Y = lang.compute((*batch, length, N), lambda *at: X[(*at[:-2], at[-1], at[-2])], name="Y")
+    s = Schedule(lang.program([X], [Y]))
+    *outer, i, j = s.loops("Y")
+    s = s.split(i, 8, names=("i_o", "i_i")).split(j, 8, names=("j_o", "j_i"))
+    s = s.reorder("i_o", "j_o", "i_i", "j_i").unroll("i_i").vectorize("j_i")
+    s = s.partition("i_o", "tail").partition("j_o", "tail")
+    run = Native(s.func)
+    assert run.text.text.count("load <8 x float>") >= 8
+    for rows, columns in ((1, 1), (8, 8), (5, 16), (19, 7), (24, 33)):
+        sizes = {"N": rows, "R": columns, "B": 3}
+        shape = (*(3 for _ in batch), rows, columns if length is R else 20)
+        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        given = {p.name: sizes[p.name] for p in s.func.params}
+        np.testing.assert_array_equal(run({"X": x}, given)["Y"], np.swapaxes(x, -1, -2))

@@ -103,3 +103,21 @@ def test_indices_that_are_numbers(dtype):
     np.testing.assert_array_equal(
         run({})["Y"], (np.arange(4) * 125 - 200).astype(run.func.buffers[0].dtype.numpy)
     )
+
+
+@pytest.mark.parametrize("fold", [lang.sum, lang.max], ids=["sum", "max"])
+def test_lanes_of_loops_whose_extent_a_run_knows(fold):
+    n = lang.param("n", lo=0, hi=4096)
+    X = lang.placeholder((3, n), name="X")
+    k = lang.reduce_axis(n, "k")
+    S = lang.compute((3,), lambda i: fold(X[i, k], axis=k), name="S")
+    Y = lang.compute((3, n), lambda i, j: X[i, j] + S[i], name="Y")
+    s = Schedule(lang.program([X], [S, Y]))
+    s = s.decompose_init("S", s.loops("S")[1]).vectorize(s.loops("S")[1]).vectorize(s.loops("Y")[1])
+    run = Native(s.func)
+    for size in (0, 1, 7, 8, 9, 31, 64, 133):
+        x = (np.arange(3 * size, dtype=np.float32) % 29 - 9).reshape(3, size)
+        got = run({"X": x}, {"n": size})
+        want = x.sum(1) if fold is lang.sum else x.max(1, initial=-np.inf)
+        np.testing.assert_array_equal(got["S"], want)
+        np.testing.assert_array_equal(got["Y"], x + want[:, None])

@@ -152,7 +152,9 @@ class Access(Arithmetic):
             [self.load(self.gep(p, lanes * k, dtype, local=True), dtype, lanes) for k in range(stride)]
         )
 
-    def load_transposed(self, p: Val, dtype: DType, apart: int, on: Sequence[bool], count: int) -> list[Val]:
+    def load_transposed(
+        self, p: Val, dtype: DType, apart: int | Val, on: Sequence[bool], count: int
+    ) -> list[Val]:
         """``count`` vectors, of which number ``n`` has in lane ``k`` element ``n + k * apart`` of ``p``.
 
         Lanes that are not ``on`` are undefined. Whole rows of elements are loaded and transposed, with about
@@ -162,10 +164,12 @@ class Access(Arithmetic):
         width = next(w for w in (1 << k for k in range(lanes.bit_length())) if w >= count)
         mask = None if width == count else mask_literal(n < count for n in range(width))
         empty = Val("poison", dtype, width)
-        rows = [
-            self.load(self.gep(p, apart * k, dtype, local=True), dtype, width, mask) if used else empty
-            for k, used in enumerate(on)
-        ]
+
+        def row(k: int) -> Val:
+            by = apart * k if isinstance(apart, int) else self.op("mul nsw", apart, self.const(k, I64))
+            return self.load(self.gep(p, by, dtype, local=True), dtype, width, mask)
+
+        rows = [row(k) if used else empty for k, used in enumerate(on)]
         while len(rows) > width:
             # one vector of several rows, whose squares are transposed side by side
             size = rows[0].lanes

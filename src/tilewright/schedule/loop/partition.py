@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal, TypeAlias
 
 from tilewright.ir import (
+    Env,
     For,
     Index,
     LoopFunction,
     Stmt,
+    blocks,
     imax,
     imin,
+    loop_bound,
+    lower,
     replace_at,
     seq,
     simplify,
@@ -23,14 +28,17 @@ from tilewright.schedule.copies import Copies, renamed_copy, tidy
 from tilewright.schedule.nests import require_blocks
 from tilewright.schedule.registry import primitive
 
+Tail: TypeAlias = Literal["tail"]
+
 
 @primitive("partition", phase="loop")
 def partition(
-    func: LoopFunction, loop: str, at: int | Sequence[int], *, names: Sequence[str] = ()
+    func: LoopFunction, loop: str, at: int | Tail | Sequence[int], *, names: Sequence[str] = ()
 ) -> LoopFunction:
     """Cut the range of ``loop`` at the given values: ``lo:at`` and ``at:hi``; negative: from the end.
 
     Cuts from the start stand before those from the end: ``(1, -1)`` takes first and last iteration off.
+    ``"tail"`` takes off the iterations in which not all of a block runs: of a symbolic extent one or none.
 
     The first part keeps all names; loops, blocks and allocations of the next ones have ``_1``, ``_2`` …
     appended (``names`` overrides the names of the cut loop in them). Conditions that a part decides
@@ -62,7 +70,12 @@ def partition(
                     Y[i] = (X[i] * f32(2.0))
     """
     place, node = find_loop(func, loop)
-    cuts = [at] if isinstance(at, int) else list(at)
+    env = env_at(place)
+    cuts: list[int | Index]
+    if isinstance(at, str):
+        cuts = [_tail(func, node, env)]
+    else:
+        cuts = [at] if isinstance(at, int) else list(at)
     if node.step != 1 or node.kind.name in ("vector", "thread"):
         raise refusal(
             func,
@@ -70,7 +83,8 @@ def partition(
             hint="cut loops of step 1 before they get a kind",
             at=[loop],
         )
-    if not cuts or sorted(set(cuts), key=lambda a: (a < 0, a)) != cuts:
+    numbers = [a for a in cuts if isinstance(a, int)]
+    if not cuts or sorted(set(numbers), key=lambda a: (a < 0, a)) != numbers:
         raise refusal(
             func,
             f"{loop!r} cannot be cut at {cuts}",
@@ -78,12 +92,11 @@ def partition(
             at=[loop],
         )
     require_blocks(func, node, "partition")
-    env = env_at(place)
     copies = Copies(func)
     heads = new_names([f"{loop}_{n}" for n in range(1, len(cuts) + 1)], names, copies.names)
     bounds = [node.lo]
     for a in cuts:
-        cut = node.hi + a if a < 0 else Index(a)
+        cut = a if isinstance(a, Index) else node.hi + a if a < 0 else Index(a)
         bounds.append(simplify(imin(imax(cut, bounds[-1]), node.hi), env))
     bounds.append(node.hi)
     parts: list[Stmt] = [tidy(replace(node, lo=bounds[0], hi=bounds[1]), env)]
@@ -92,3 +105,23 @@ def partition(
         part = For(head, bounds[n], bounds[n + 1], body, node.kind, 1, node.hints)
         parts.append(tidy(part, env))
     return func.with_body(simplify_seqs(replace_at(func.body, place.path, seq(*parts))))
+
+
+def _tail(func: LoopFunction, loop: For, env: Env) -> Index:
+    """Where the iterations of a loop begin in which a condition on one of its blocks may fail."""
+    ends: list[Index] = []
+    for place in blocks(loop.body):
+        below = {f.var: (f.lo, f.hi - 1) for f in place.loops}
+        for c in place.node.where:
+            least = None if c.index is None or c.op != "ge" else lower(c.index, below)
+            bound = None if least is None else loop_bound(least, loop.var)
+            if bound is not None and bound[0] == "hi":
+                ends.append(simplify(bound[1], env))
+    if not ends:
+        raise refusal(
+            func,
+            f"no condition on a block of {loop.var!r} ends with its last iterations",
+            hint="a loop that was split has a tail: cut it at a number",
+            at=[loop.var],
+        )
+    return imax(imin(*ends), loop.lo)

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from tilewright.ir import VECTOR, For, LoopFunction, Stmt, buffers_of, replace_at, stmt_children
 from tilewright.schedule.carried import conflicts
-from tilewright.schedule.common import constant_extent, env_at, find_loop, refusal
+from tilewright.schedule.common import env_at, find_loop, refusal
 from tilewright.schedule.nests import fed
 from tilewright.schedule.registry import primitive
 
 
 @primitive("vectorize", phase="loop")
 def vectorize(func: LoopFunction, loop: str) -> LoopFunction:
-    """Run ``loop`` in vector lanes; its extent must be a constant.
+    """Run ``loop`` in vector lanes; those of a last vector that is not full are masked.
 
     Reduction loops are allowed once decomposed (lanes are summed at the end). Refused for ordered loops, for
     those whose iterations pass values from one block to another, and those that hold loops run in parallel.
@@ -40,7 +40,6 @@ def vectorize(func: LoopFunction, loop: str) -> LoopFunction:
     place, node = find_loop(func, loop)
     if node.kind.name not in ("serial", "unroll"):
         raise refusal(func, f"{loop!r} is already a {node.kind} loop", at=[loop])
-    constant_extent(func, place, node, "vectorized")
     for other in (*place.loops, *_loops_below(node.body)):
         inside = other.var in node.body.names
         if other.kind.name == "vector" or (inside and other.kind.name in ("parallel", "thread")):
