@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     )
     from tilewright.codegen.link import COMPILERS, link_shared
     from tilewright.codegen.llvm.cache import ObjectCache, open_cache
-    from tilewright.codegen.llvm.compile import CompileRequest, assembly, compile_ir, optimised_ir
-    from tilewright.codegen.llvm.compile import request as compile_request
+    from tilewright.codegen.llvm.compile import (
+        CompileRequest,
+        assembly,
+        compile_ir,
+        optimised_ir,
+        request as compile_request,
+    )
     from tilewright.codegen.llvm.kernel import KernelText, emit_kernel
     from tilewright.codegen.llvm.loader import LoadedObject, load_object
     from tilewright.codegen.llvm.shared import can_link, shared_library
@@ -68,16 +73,16 @@ _EXPORTS: Final = {
 }
 
 __all__ = [
-    "COMPILERS",
     "ALL_CALLS",
+    "COMPILERS",
     "CSource",
+    "CompilePool",
+    "CompileRequest",
+    "CudaModule",
     "DeviceSource",
     "Grid",
     "KernelEntry",
-    "CompilePool",
-    "CudaModule",
     "KernelResources",
-    "CompileRequest",
     "KernelText",
     "LoadedObject",
     "Memory",
