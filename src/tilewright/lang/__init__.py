@@ -47,7 +47,11 @@ from tilewright.lang.composed import (
 )
 from tilewright.lang.compute import compute as compute
 from tilewright.lang.conversions import to_index as to_index, to_scalar as to_scalar
-from tilewright.lang.evaluation import evaluate as evaluate, roundings as roundings
+from tilewright.lang.evaluation import (
+    evaluate as evaluate,
+    infer_params as infer_params,
+    roundings as roundings,
+)
 from tilewright.lang.functions import (
     absolute as absolute,
     acos as acos,
@@ -114,7 +118,12 @@ from tilewright.lang.ordered import (
     update as update,
     write as write,
 )
-from tilewright.lang.patterns import Extremum as Extremum, Fold as Fold, patterns_of as patterns_of
+from tilewright.lang.patterns import (
+    Extremum as Extremum,
+    Fold as Fold,
+    Pattern as Pattern,
+    patterns_of as patterns_of,
+)
 from tilewright.lang.program import program as program
 from tilewright.lang.reductions import (
     all as all,
@@ -124,6 +133,7 @@ from tilewright.lang.reductions import (
     max as max,
     max_with_index as max_with_index,
     min as min,
+    min_with_index as min_with_index,
     prod as prod,
     sum as sum,
 )
@@ -140,4 +150,6 @@ from tilewright.lang.values import (
     IndexExpr as IndexExpr,
     IndexLike as IndexLike,
     Scalar as Scalar,
+    ScalarParam as ScalarParam,
+    ValueLike as ValueLike,
 )

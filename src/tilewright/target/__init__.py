@@ -35,6 +35,7 @@ from tilewright.target.nvidia import (
     A100 as A100,
     H200 as H200,
     NVIDIA as NVIDIA,
+    ORIN_NANO as ORIN_NANO,
     RTX_4090 as RTX_4090,
     V100 as V100,
 )
