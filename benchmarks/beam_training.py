@@ -36,8 +36,16 @@ from tilewright.plan import UnitPlan, graph_of, plan_from_json
 from tilewright.strategies import Candidate, Task
 from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.emit import from_plan, to_plan
-from tilewright.strategies.beam.network import NAMES as NETWORK
-from tilewright.strategies.beam.network import Network, Sample, error, gains_off, pick, predicted, train
+from tilewright.strategies.beam.network import (
+    NAMES as NETWORK,
+    Network,
+    Sample,
+    error,
+    gains_off,
+    pick,
+    predicted,
+    train,
+)
 from tilewright.strategies.beam.search import Pricer, Settings, batch
 from tilewright.strategies.beam.weights import GainErrors, fresh, to_json
 from tilewright.support import ScheduleError

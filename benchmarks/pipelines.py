@@ -55,8 +55,7 @@ import unsharp
 from application import Application
 from max_filter import RADIUS, half_height
 from pyramids import levels_for
-from run import NAMES, scheduled
-from run import application as example
+from run import NAMES, application as example, scheduled
 
 Array = npt.NDArray[Any]
 AUTOSCHEDULERS = ("Mullapudi2016", "Adams2019", "Li2018")

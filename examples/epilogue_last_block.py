@@ -13,8 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from blocked_convolution import layouts, run
-from blocked_convolution import program as convolution
+from blocked_convolution import layouts, program as convolution, run
 from tilewright import lang
 from tilewright.ir import Program
 from tilewright.schedule import Schedule

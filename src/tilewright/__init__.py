@@ -13,9 +13,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tilewright.devices import load_model as load
-    from tilewright.driver import CompiledModel, CompiledProgram, DynamicModel, Nest, scop
-    from tilewright.driver import compile_model as compile
-    from tilewright.driver import tune_model as tune
+    from tilewright.driver import (
+        CompiledModel,
+        CompiledProgram,
+        DynamicModel,
+        Nest,
+        compile_model as compile,
+        scop,
+        tune_model as tune,
+    )
     from tilewright.runtime import Model, SavedDynamicModel, SavedModel, SavedNest, Stop
     from tilewright.support import InternalError, StoppedError, TilewrightError, UserError
 

@@ -7,8 +7,7 @@ from math import prod
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.random_pipelines import random_program
 
 from property.pipelines import random_state

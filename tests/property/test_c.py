@@ -1,8 +1,7 @@
 """Random programs under random schedules, printed as C, against the reference."""
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from c_kernel import CKernel
 from property.ir_programs import cases

@@ -10,8 +10,7 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from property.ir_programs import cases
 from property.proposals import PROPOSERS

@@ -4,8 +4,7 @@ Cases that failed once are tests of their own in ``unit/codegen`` and ``unit/low
 """
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from native_kernel import HOST, Native
 from property.ir_programs import cases

@@ -8,8 +8,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from property.ir_programs import cases
 from property.proposals import PROPOSERS

@@ -8,8 +8,7 @@ the program, at the end the interpreter does on data.
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tilewright import lang
 from tilewright.ir import Alloc, For, blocks, locate, run_function, run_program, verify

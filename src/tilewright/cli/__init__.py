@@ -1,5 +1,3 @@
 """The command line: ``tilewright compile | run | bench | verify | explain | profile | demo | …``."""
 
-from tilewright.cli.main import main
-
-__all__ = ["main"]
+from tilewright.cli.main import main as main

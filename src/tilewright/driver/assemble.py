@@ -31,8 +31,14 @@ from tilewright.runtime import (
     ThreadPool,
     aligned_copy,
 )
-from tilewright.schedule import DerivedConstant, argument_map, derived_constants, overwritable, pack_argument
-from tilewright.schedule import Step as ScheduleStep
+from tilewright.schedule import (
+    DerivedConstant,
+    Step as ScheduleStep,
+    argument_map,
+    derived_constants,
+    overwritable,
+    pack_argument,
+)
 from tilewright.support import InternalError, ResourceError, format_bytes, quoted
 
 _PackKey: TypeAlias = tuple[object, ...]

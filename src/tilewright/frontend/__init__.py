@@ -1,27 +1,13 @@
 """What brings programs in: ONNX models, nests in Python and C, builders of the reference architectures."""
 
-from tilewright.frontend import c, nests, zoo
+from tilewright.frontend import c as c, nests as nests, zoo as zoo
 from tilewright.frontend.onnx import (
-    ReadModel,
-    Shapes,
-    Source,
-    checked_constants,
-    checked_shapes,
-    import_onnx,
-    read_onnx,
+    ReadModel as ReadModel,
+    Shapes as Shapes,
+    Source as Source,
+    checked_constants as checked_constants,
+    checked_shapes as checked_shapes,
+    import_onnx as import_onnx,
+    read_onnx as read_onnx,
 )
-from tilewright.frontend.sources import OpenSource
-
-__all__ = [
-    "OpenSource",
-    "ReadModel",
-    "Shapes",
-    "Source",
-    "c",
-    "checked_constants",
-    "checked_shapes",
-    "import_onnx",
-    "nests",
-    "read_onnx",
-    "zoo",
-]
+from tilewright.frontend.sources import OpenSource as OpenSource

@@ -31,7 +31,7 @@ from tilewright.ir.index import (
 )
 from tilewright.ir.piecewise import corner_bound
 from tilewright.ir.program import Stage
-from tilewright.ir.stmt import Block, For, Iter, Pred
+from tilewright.ir.stmt import For, Iter, Pred
 from tilewright.ir.substitution import substitute_index
 
 Env: TypeAlias = Mapping[str, tuple[Index, Index]]
@@ -52,13 +52,6 @@ def loop_env(loops: Iterable[For]) -> dict[str, tuple[Index, Index]]:
 def iter_env(iters: Iterable[Iter]) -> dict[str, tuple[Index, Index]]:
     """The environment of a block's iterators."""
     return {it.name: (it.lo, it.hi - 1) for it in iters}
-
-
-def bind_env(block: Block, env: Env) -> dict[str, tuple[Index, Index]]:
-    """``env`` with the block's iterators added, bounded by their declared domains."""
-    out = dict(env)
-    out.update(iter_env(block.iters))
-    return out
 
 
 def upper(x: Index, env: Env, names: Iterable[str] | None = None) -> Index | None:

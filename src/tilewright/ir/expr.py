@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tilewright.ir.dtypes import BOOL, DType
-from tilewright.ir.index import Index, atom_vars, index
-from tilewright.ir.index import Opaque as OpaqueAtom
+from tilewright.ir.index import Index, Opaque as OpaqueAtom, atom_vars, index
 from tilewright.ir.substitution import substitute_index
 
 UNARY_OPS = ("neg", "abs", "not")

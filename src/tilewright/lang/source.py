@@ -9,8 +9,7 @@ from types import FrameType
 from typing import TypeAlias
 
 from tilewright.ir import SourceLocation
-from tilewright.support import ProgramError
-from tilewright.support import SourceLocation as ErrorLocation
+from tilewright.support import ProgramError, SourceLocation as ErrorLocation
 
 _HERE = str(Path(__file__).parent)
 

@@ -1,19 +1,6 @@
 """Language models: loaded from ONNX files and their folders, text out of them token by token. An extra."""
 
-from tilewright.llm.batch import Batch, Request
-from tilewright.llm.model import LanguageModel, load
-from tilewright.llm.sampling import Sampling
-from tilewright.llm.serve import ServeLimits, Server, check_host
-from tilewright.llm.text import Token
-
-__all__ = [
-    "Batch",
-    "LanguageModel",
-    "Request",
-    "Sampling",
-    "ServeLimits",
-    "Server",
-    "Token",
-    "check_host",
-    "load",
-]
+from tilewright.llm.batch import Batch as Batch, Request as Request
+from tilewright.llm.model import LanguageModel as LanguageModel, load as load
+from tilewright.llm.sampling import Sampling as Sampling
+from tilewright.llm.serve import ServeLimits as ServeLimits, Server as Server, check_host as check_host

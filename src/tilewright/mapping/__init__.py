@@ -1,74 +1,35 @@
 """Mapping programs onto tensor instructions: three-operand forms, mappings, the mapper; managed machines."""
 
-from tilewright.mapping import system
+from tilewright.mapping import system as system
 from tilewright.mapping.access import (
-    AccessMatrix,
-    Guard,
-    Operation,
-    ThreeOperandForm,
-    three_operand_form,
+    ThreeOperandForm as ThreeOperandForm,
+    three_operand_form as three_operand_form,
 )
-from tilewright.mapping.mapper import find_mappings
+from tilewright.mapping.mapper import find_mappings as find_mappings
 from tilewright.mapping.mapping import (
-    Bound,
-    Bundle,
-    ConditionNeed,
-    CopyNeed,
-    Failure,
-    LayoutNeed,
-    Mapping,
-    Need,
-    PadNeed,
-    Statement,
+    Bound as Bound,
+    ConditionNeed as ConditionNeed,
+    CopyNeed as CopyNeed,
+    Failure as Failure,
+    LayoutNeed as LayoutNeed,
+    Mapping as Mapping,
+    Need as Need,
+    PadNeed as PadNeed,
+    Statement as Statement,
 )
-from tilewright.mapping.match import Match, match_form
-from tilewright.mapping.needle import Needle, NeedleAxis
-from tilewright.mapping.search import Outcome, Transformed, search_mappings
+from tilewright.mapping.match import match_form as match_form
+from tilewright.mapping.needle import Needle as Needle
+from tilewright.mapping.search import (
+    Outcome as Outcome,
+    Transformed as Transformed,
+    search_mappings as search_mappings,
+)
 from tilewright.mapping.select import (
-    Option,
-    Selection,
-    Uncovered,
-    Use,
-    cheapest,
-    fewest,
-    select_instructions,
+    Selection as Selection,
+    Use as Use,
+    cheapest as cheapest,
+    fewest as fewest,
+    select_instructions as select_instructions,
 )
-from tilewright.mapping.steps import tensorized
-from tilewright.mapping.transform import TRANSFORMATIONS, Transformation
-
-__all__ = [
-    "AccessMatrix",
-    "Bound",
-    "Bundle",
-    "ConditionNeed",
-    "CopyNeed",
-    "Failure",
-    "Guard",
-    "LayoutNeed",
-    "Mapping",
-    "Match",
-    "Need",
-    "Needle",
-    "NeedleAxis",
-    "Operation",
-    "PadNeed",
-    "Statement",
-    "ThreeOperandForm",
-    "Option",
-    "Outcome",
-    "Selection",
-    "TRANSFORMATIONS",
-    "Transformation",
-    "Transformed",
-    "Uncovered",
-    "Use",
-    "cheapest",
-    "fewest",
-    "find_mappings",
-    "match_form",
-    "search_mappings",
-    "select_instructions",
-    "system",
-    "tensorized",
-    "three_operand_form",
-]
+from tilewright.mapping.steps import tensorized as tensorized
+from tilewright.mapping.transform import TRANSFORMATIONS as TRANSFORMATIONS

@@ -6,8 +6,7 @@ behind one another, else through a copy with rows of its own (im2col).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from collections.abc import Mapping as Dict
+from collections.abc import Iterator, Mapping as Dict, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import prod

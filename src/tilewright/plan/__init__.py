@@ -71,20 +71,29 @@ from tilewright.plan.renaming import renamed_plan
 from tilewright.plan.rule import Asked, Cluster, Context, Nest, Rule
 from tilewright.plan.space import Combinations, Space
 from tilewright.plan.unit import UnitPlan, build_unit, rewritten, written
-from tilewright.plan.unit_text import MAX_BYTES as PLAN_BYTES
-from tilewright.plan.unit_text import plan_from_json
+from tilewright.plan.unit_text import MAX_BYTES as PLAN_BYTES, plan_from_json
 from tilewright.plan.varied import Variants
 from tilewright.plan.why import Candidate, Reasons, why
 
 __all__ = [
     "ACCURACIES",
     "AUTO",
+    "CHEAP",
+    "EXACT",
+    "MARGIN",
+    "MOST_ERROR",
+    "MOST_KEPT",
+    "OPERATIONS",
+    "PLAN_BYTES",
+    "RULES",
+    "VARIANTS",
+    "WINOGRAD_MODES",
+    "WINOGRAD_SIZES",
     "Accuracy",
     "AccuracyMode",
     "Amortised",
     "Asked",
     "AtLoop",
-    "CHEAP",
     "Candidate",
     "Choice",
     "Cluster",
@@ -92,7 +101,6 @@ __all__ = [
     "Context",
     "ContractionProblem",
     "Cost",
-    "EXACT",
     "Flow",
     "Fused",
     "Fuser",
@@ -108,20 +116,14 @@ __all__ = [
     "Grouping",
     "InstructionUse",
     "Layouts",
-    "MARGIN",
-    "MOST_ERROR",
-    "MOST_KEPT",
     "MatrixProblem",
     "Nest",
     "Node",
-    "OPERATIONS",
-    "PLAN_BYTES",
     "PassPlan",
     "Placement",
     "Planned",
     "Priced",
     "ProductProblem",
-    "RULES",
     "Read",
     "Reasons",
     "Rule",
@@ -130,11 +132,8 @@ __all__ = [
     "Texts",
     "TilePlan",
     "UnitPlan",
-    "VARIANTS",
     "Variant",
     "Variants",
-    "WINOGRAD_MODES",
-    "WINOGRAD_SIZES",
     "Window",
     "assign",
     "assign_layouts",

@@ -18,8 +18,7 @@ from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.contraction.gemv import split_streams
 from tilewright.plan.contraction.instructions import select_instruction
 from tilewright.plan.contraction.padding import pad_for_matrices
-from tilewright.plan.contraction.precision import contraction_of as contraction_named
-from tilewright.plan.contraction.precision import round_weights
+from tilewright.plan.contraction.precision import contraction_of as contraction_named, round_weights
 from tilewright.plan.contraction.run_time_panels import store_in_groups
 from tilewright.plan.contraction.split_k import split_deep
 from tilewright.plan.fallback import fell_back

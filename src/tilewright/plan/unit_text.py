@@ -13,8 +13,7 @@ from tilewright.plan.rule import Cluster, Nest
 from tilewright.plan.unit import EDITED, FORMAT, OF_CHOICES, VERSION, UnitPlan
 from tilewright.schedule import load_trace
 from tilewright.support import ArtefactError, ParseError, known_names
-from tilewright.tiling import Nest as Tree
-from tilewright.tiling import parse
+from tilewright.tiling import Nest as Tree, parse
 
 #: The first version: without the digest of measured quantities.
 WITHOUT_QUANTITIES: Final = 1

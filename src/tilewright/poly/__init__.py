@@ -10,44 +10,76 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tilewright.poly.ast_import import import_tree
-    from tilewright.poly.black_box import data_decides, is_black_box
-    from tilewright.poly.budget import bounded
-    from tilewright.poly.dependences import Dependence, Dependences, all_dependences
-    from tilewright.poly.entry import contents_that_count
-    from tilewright.poly.extents import outermost_extents
-    from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, extract_model
-    from tilewright.poly.footprints import tile_instances
-    from tilewright.poly.fusion import Group, compose, construct, fuse
+    from tilewright.poly.ast_import import import_tree as import_tree
+    from tilewright.poly.black_box import data_decides as data_decides, is_black_box as is_black_box
+    from tilewright.poly.budget import bounded as bounded
+    from tilewright.poly.dependences import (
+        Dependence as Dependence,
+        Dependences as Dependences,
+        all_dependences as all_dependences,
+    )
+    from tilewright.poly.entry import contents_that_count as contents_that_count
+    from tilewright.poly.extents import outermost_extents as outermost_extents
+    from tilewright.poly.extract import (
+        Model as Model,
+        PolyAccess as PolyAccess,
+        PolyBarrier as PolyBarrier,
+        PolyStatement as PolyStatement,
+        extract_model as extract_model,
+    )
+    from tilewright.poly.footprints import tile_instances as tile_instances
+    from tilewright.poly.fusion import (
+        Group as Group,
+        compose as compose,
+        construct as construct,
+        fuse as fuse,
+    )
     from tilewright.poly.groups import (
-        Fusion,
-        Space,
-        conservative_fusion,
-        isl_fusion,
-        isl_schedule,
-        spaces_as_written,
+        Fusion as Fusion,
+        Space as Space,
+        conservative_fusion as conservative_fusion,
+        isl_fusion as isl_fusion,
+        isl_schedule as isl_schedule,
+        spaces_as_written as spaces_as_written,
     )
-    from tilewright.poly.in_results import scalars_in_results
-    from tilewright.poly.independent import LoopFacts, loop_facts, meet_apart
-    from tilewright.poly.kinds import infer_kinds
-    from tilewright.poly.kinds_judge import check_kinds
-    from tilewright.poly.legality import Listing, check_legal, list_function
-    from tilewright.poly.lifting import Lifted, lift
-    from tilewright.poly.one_tile import OneTile, TileByTile, tile_by_tile
-    from tilewright.poly.privatise import allocations_inside
-    from tilewright.poly.symbolic import check_bounds
+    from tilewright.poly.in_results import scalars_in_results as scalars_in_results
+    from tilewright.poly.independent import (
+        LoopFacts as LoopFacts,
+        loop_facts as loop_facts,
+        meet_apart as meet_apart,
+    )
+    from tilewright.poly.kinds import infer_kinds as infer_kinds
+    from tilewright.poly.kinds_judge import check_kinds as check_kinds
+    from tilewright.poly.legality import (
+        Listing as Listing,
+        check_legal as check_legal,
+        list_function as list_function,
+    )
+    from tilewright.poly.lifting import Lifted as Lifted, lift as lift
+    from tilewright.poly.one_tile import (
+        OneTile as OneTile,
+        TileByTile as TileByTile,
+        tile_by_tile as tile_by_tile,
+    )
+    from tilewright.poly.privatise import allocations_inside as allocations_inside
+    from tilewright.poly.symbolic import check_bounds as check_bounds
     from tilewright.poly.symbolic_races import (
-        Partings,
-        SymbolicRace,
-        outside_of_threads,
-        settles_at_barriers,
-        thread_conflicts,
+        Partings as Partings,
+        SymbolicRace as SymbolicRace,
+        outside_of_threads as outside_of_threads,
+        settles_at_barriers as settles_at_barriers,
+        thread_conflicts as thread_conflicts,
     )
-    from tilewright.poly.tiling import Tiled, tiled
-    from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
-    from tilewright.poly.tree_text import follow_tree, tree_lines
-    from tilewright.poly.values import is_opaque
-    from tilewright.poly.violations import Violation
+    from tilewright.poly.tiling import Tiled as Tiled, tiled as tiled
+    from tilewright.poly.tree import (
+        TiledTree as TiledTree,
+        band_facts as band_facts,
+        tile_and_fuse as tile_and_fuse,
+        tree_of as tree_of,
+    )
+    from tilewright.poly.tree_text import follow_tree as follow_tree, tree_lines as tree_lines
+    from tilewright.poly.values import is_opaque as is_opaque
+    from tilewright.poly.violations import Violation as Violation
 
 # Public name -> the module that defines it.
 _EXPORTS: Final = {
@@ -108,65 +140,6 @@ _EXPORTS: Final = {
     "is_opaque": "values",
     "list_function": "legality",
 }
-
-__all__ = [
-    "Group",
-    "compose",
-    "construct",
-    "fuse",
-    "Fusion",
-    "Space",
-    "conservative_fusion",
-    "isl_fusion",
-    "isl_schedule",
-    "spaces_as_written",
-    "Dependence",
-    "Dependences",
-    "Lifted",
-    "Listing",
-    "Model",
-    "PolyAccess",
-    "PolyBarrier",
-    "PolyStatement",
-    "SymbolicRace",
-    "Tiled",
-    "TiledTree",
-    "Violation",
-    "band_facts",
-    "bounded",
-    "check_bounds",
-    "check_kinds",
-    "check_legal",
-    "contents_that_count",
-    "outermost_extents",
-    "all_dependences",
-    "allocations_inside",
-    "extract_model",
-    "follow_tree",
-    "import_tree",
-    "LoopFacts",
-    "loop_facts",
-    "meet_apart",
-    "infer_kinds",
-    "data_decides",
-    "is_black_box",
-    "is_opaque",
-    "lift",
-    "list_function",
-    "OneTile",
-    "TileByTile",
-    "tile_by_tile",
-    "outside_of_threads",
-    "scalars_in_results",
-    "settles_at_barriers",
-    "Partings",
-    "thread_conflicts",
-    "tile_and_fuse",
-    "tile_instances",
-    "tiled",
-    "tree_lines",
-    "tree_of",
-]
 
 
 def __getattr__(name: str) -> object:

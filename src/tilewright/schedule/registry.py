@@ -4,7 +4,7 @@ A primitive is one file with one function: ``(func: LoopFunction, ...) -> LoopFu
 ``(program: Program, ...) -> Program`` in the program phase, decorated with :func:`primitive`. Its further
 arguments are JSON values only: loops, blocks and buffers are named. One that is called ``operations`` gets
 the instructions of the schedule's target, and is not recorded. :mod:`tilewright.schedule.catalog` lists
-all of them, and the ``*_methods`` modules give each a method of :class:`~tilewright.schedule.Schedule`.
+all of them: each is a method of :class:`~tilewright.schedule.Schedule`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,21 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from functools import wraps
+from typing import (
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tilewright.support import ScheduleError, suggestion, whole_number
 
@@ -22,6 +36,8 @@ Scalar: TypeAlias = "str | int | float | bool | None"
 Value: TypeAlias = "Scalar | tuple[Value, ...]"
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Schedule = TypeVar("_Schedule", bound="_Applies")
+_Arguments = ParamSpec("_Arguments")
 _MARK = "__tilewright_primitive__"
 OPERATIONS = "operations"
 
@@ -113,6 +129,22 @@ def primitive(name: str, *, phase: Phase) -> Callable[[_Function], _Function]:
         return function
 
     return mark
+
+
+class _Applies(Protocol):
+    def apply(self, primitive: str, *args: object, **kwargs: object) -> Self: ...
+
+
+def method(
+    function: Callable[Concatenate[Any, _Arguments], object],
+) -> Callable[Concatenate[_Schedule, _Arguments], _Schedule]:
+    """The method of a schedule that applies a primitive, whose signature and text it takes."""
+
+    @wraps(function)
+    def applied(schedule: _Schedule, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Schedule:
+        return schedule.apply(function.__name__, *args, **kwargs)
+
+    return applied
 
 
 def primitive_of(function: Callable[..., Any]) -> Primitive:

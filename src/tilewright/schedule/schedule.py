@@ -18,22 +18,18 @@ from tilewright.ir import (
     verify,
     verify_program,
 )
-from tilewright.schedule.catalog import PRIMITIVES
+from tilewright.schedule.catalog import PRIMITIVES, Methods
 from tilewright.schedule.common import find_block, find_loop
-from tilewright.schedule.gpu_methods import GpuMethods
-from tilewright.schedule.loop_methods import LoopMethods
-from tilewright.schedule.program_methods import ProgramMethods
 from tilewright.schedule.registry import OPERATIONS
 from tilewright.schedule.scopes import check_threads
 from tilewright.schedule.show import show
-from tilewright.schedule.storage_methods import StorageMethods
 from tilewright.schedule.trace import Step, Trace, trace_from_json
 from tilewright.support import ScheduleError, known_names, quoted
 from tilewright.target import BUILT_IN, Operations
 
 
 @final
-class Schedule(LoopMethods, StorageMethods, ProgramMethods, GpuMethods):
+class Schedule(Methods):
     """Every primitive is a method that returns a new schedule; this one never changes.
 
     A schedule starts from a program (then program-phase primitives come first) or from a loop function.

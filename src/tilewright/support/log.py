@@ -25,7 +25,7 @@ def get_logger(name: str) -> logging.Logger:
     return logging.getLogger(name if name == ROOT or name.startswith(ROOT + ".") else f"{ROOT}.{name}")
 
 
-def configure(level: str | int = "WARNING") -> None:
+def configure_logging(level: str | int = "WARNING") -> None:
     """Show the package's messages of at least this level on stderr. Calling it again changes the level.
 
     For programs (the command line); a library never calls it.

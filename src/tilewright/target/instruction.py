@@ -269,11 +269,6 @@ class Instruction:
         """Neighbours along the reduction that lie together in ``b``."""
         return self.b.group if self.b.group > 1 else self.depth
 
-    @property
-    def uses_scope(self) -> str:
-        """The scope that its operands have besides memory; empty where there is none."""
-        return next((o.scope for o in self.operands if o.scope), "")
-
 
 def _axes(row: Instruction) -> tuple[tuple[str, int], ...]:
     found: dict[str, int] = {}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tilewright.cost import Place as At
-from tilewright.cost import terms_of
+from tilewright.cost import Place as At, terms_of
 from tilewright.ir import Load, Program, Stage, Store, condition_of, stmt_loads
 from tilewright.tiling.grammar import Body, Place, Seq
 from tilewright.tiling.walk import made_in

@@ -11,8 +11,7 @@ from dataclasses import replace
 from itertools import pairwise, product
 from math import prod
 
-from tilewright.cost import LoopTree, Node, Term, Work, loop
-from tilewright.cost import Place as At
+from tilewright.cost import LoopTree, Node, Place as At, Term, Work, loop
 from tilewright.ir import Program, Store, condition_of, evaluate_index, var
 from tilewright.target import Operations
 from tilewright.tiling.boxes import Boxes, Here, UnknownError

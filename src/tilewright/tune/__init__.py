@@ -1,76 +1,36 @@
 """Tuning: measuring candidates within a budget, and remembering what was found."""
 
-from tilewright.tune.auto import AUTO, AutoStrategy
+from tilewright.tune.auto import AUTO as AUTO
 from tilewright.tune.database import (
-    MEMORY,
-    Database,
-    GraphRecord,
-    NestRecord,
-    Record,
-    TaskRow,
-    TrialRow,
+    MEMORY as MEMORY,
+    Database as Database,
+    GraphRecord as GraphRecord,
+    NestRecord as NestRecord,
+    Record as Record,
+    TaskRow as TaskRow,
 )
-from tilewright.tune.decide import LOADED
-from tilewright.tune.events import EVENTS_VERSION, Event
-from tilewright.tune.exchange import exported, imported
-from tilewright.tune.fitting import fitted, samples_of
+from tilewright.tune.decide import LOADED as LOADED
+from tilewright.tune.events import EVENTS_VERSION as EVENTS_VERSION, Event as Event
+from tilewright.tune.exchange import exported as exported, imported as imported
+from tilewright.tune.fitting import fitted as fitted, samples_of as samples_of
 from tilewright.tune.measure import (
-    LEAST_RUNS,
-    LIMITS,
-    LONG_RUN,
-    ROUND_SECONDS,
-    SECONDS,
-    Measurer,
-    TrialLimits,
+    LEAST_RUNS as LEAST_RUNS,
+    LIMITS as LIMITS,
+    LONG_RUN as LONG_RUN,
+    ROUND_SECONDS as ROUND_SECONDS,
+    SECONDS as SECONDS,
+    Measurer as Measurer,
+    TrialLimits as TrialLimits,
 )
-from tilewright.tune.network import Link, Network, Step
-from tilewright.tune.records import OFF, Records, nest_key, records_at
-from tilewright.tune.schema import STATUSES
-from tilewright.tune.session import Budget, tune_task, tune_tasks
-from tilewright.tune.share import Pulled, Pushed, pull, push
-from tilewright.tune.start import start_database
-from tilewright.tune.task import TaskResult, TaskUse
-
-__all__ = [
-    "AUTO",
-    "AutoStrategy",
-    "Budget",
-    "Database",
-    "EVENTS_VERSION",
-    "Event",
-    "GraphRecord",
-    "LEAST_RUNS",
-    "LIMITS",
-    "LOADED",
-    "LONG_RUN",
-    "MEMORY",
-    "Link",
-    "Measurer",
-    "NestRecord",
-    "Network",
-    "OFF",
-    "Pulled",
-    "Pushed",
-    "ROUND_SECONDS",
-    "Record",
-    "Records",
-    "SECONDS",
-    "STATUSES",
-    "Step",
-    "TaskResult",
-    "TaskRow",
-    "TaskUse",
-    "TrialLimits",
-    "TrialRow",
-    "exported",
-    "fitted",
-    "imported",
-    "nest_key",
-    "pull",
-    "push",
-    "records_at",
-    "samples_of",
-    "start_database",
-    "tune_task",
-    "tune_tasks",
-]
+from tilewright.tune.network import Link as Link, Network as Network, Step as Step
+from tilewright.tune.records import (
+    OFF as OFF,
+    Records as Records,
+    nest_key as nest_key,
+    records_at as records_at,
+)
+from tilewright.tune.schema import STATUSES as STATUSES
+from tilewright.tune.session import Budget as Budget, tune_task as tune_task, tune_tasks as tune_tasks
+from tilewright.tune.share import pull as pull, push as push
+from tilewright.tune.start import start_database as start_database
+from tilewright.tune.task import TaskResult as TaskResult, TaskUse as TaskUse

@@ -5,8 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.plans import asked
-from tests.plans import drawn as drawn_plan
+from tests.plans import asked, drawn as drawn_plan
 
 from tilewright import lang
 from tilewright.codegen import check, emit_kernel
@@ -19,8 +18,7 @@ from tilewright.plan import EXACT, build_unit
 from tilewright.strategies import Task
 from tilewright.support import InternalError, ScheduleError, TargetError, UserError
 from tilewright.target import find_target, x86_amx
-from unit.schedule.loop.test_tensorize import grouped
-from unit.schedule.loop.test_tensorize import product as bytes_product
+from unit.schedule.loop.test_tensorize import grouped, product as bytes_product
 
 
 def product(dtype="f32"):

@@ -110,7 +110,7 @@ def test_rows_of_symbolic_length_or_number(batch, length):
     X = lang.placeholder((*batch, N, length), name="X")
     Y = lang.compute((*batch, length, N), lambda *at: X[(*at[:-2], at[-1], at[-2])], name="Y")
     s = Schedule(lang.program([X], [Y]))
-    *outer, i, j = s.loops("Y")
+    *_, i, j = s.loops("Y")
     s = s.split(i, 8, names=("i_o", "i_i")).split(j, 8, names=("j_o", "j_i"))
     s = s.reorder("i_o", "j_o", "i_i", "j_i").unroll("i_i").vectorize("j_i")
     s = s.partition("i_o", "tail").partition("j_o", "tail")

@@ -8,8 +8,7 @@ import pytest
 
 from tilewright import lang
 from tilewright.cost import Machine
-from tilewright.driver import cluster as under_test
-from tilewright.driver import cluster_measurer
+from tilewright.driver import cluster as under_test, cluster_measurer
 from tilewright.driver.cluster import ClusterMeasurer, WorkerLostError
 from tilewright.driver.cluster_worker import ClusterWorker
 from tilewright.driver.ray_pool import RayPool

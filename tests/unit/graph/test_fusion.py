@@ -6,8 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from model_cases import feeds_of, graph_feeds, random_graphs, run_partition
 from tilewright.frontend import import_onnx, zoo

@@ -5,8 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tilewright.graph.memory import ALIGNMENT, MemoryPlan, Step, live_bytes, plan_memory
 from tilewright.support import InternalError

@@ -4,8 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from random_ir import indices
 from tilewright.ir import (

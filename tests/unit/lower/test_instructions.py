@@ -9,8 +9,7 @@ from tilewright.ir import F32, ZERO, Along, Exec, LoopFunction, Window, buffer, 
 from tilewright.lower import lower
 from tilewright.support import TargetError
 from tilewright.target import BUILT_IN, INTERPRETED
-from unit.schedule.loop import test_tensorize as lanes
-from unit.schedule.loop import test_tensorize_tiles as tiles
+from unit.schedule.loop import test_tensorize as lanes, test_tensorize_tiles as tiles
 from unit.schedule.loop_programs import arrays
 
 

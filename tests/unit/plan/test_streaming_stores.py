@@ -4,11 +4,9 @@ import pytest
 from tests.unit.strategies.test_default import STATED, check, t
 
 from tilewright import lang
-from tilewright.cost import Machine
-from tilewright.cost import machine as caches
+from tilewright.cost import Machine, machine as caches
 from tilewright.ir import For, stmt_children
-from tilewright.plan import EXACT, plan_unit
-from tilewright.plan import streaming_stores as stores
+from tilewright.plan import EXACT, plan_unit, streaming_stores as stores
 from tilewright.plan.contraction.gemm import GemmPlan
 from tilewright.strategies import default_schedule
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.native_kernel import STATED
-from tests.plans import asked, chosen
-from tests.plans import drawn as drawn_plan
+from tests.plans import asked, chosen, drawn as drawn_plan
 from tests.unit.plan.general.test_rule import CASES as GENERAL
 from tests.unit.plan.pipeline.test_rule import CASES as PIPELINES
 from tests.unit.strategies.test_default import blocked, check_schedule, constant, conv_program, t

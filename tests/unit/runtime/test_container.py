@@ -3,8 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from saved_models import rewrite
 from tilewright.runtime.container import FORMAT, PAGE, open_container, write_container

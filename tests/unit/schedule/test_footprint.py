@@ -3,8 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tilewright import lang
 from tilewright.ir import For, Index, Span, evaluate_index, find, floordiv, imin, index, loop_env, mod, var

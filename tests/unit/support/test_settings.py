@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.support import Settings, SettingsError, WaitPolicy, available_cpus, cpu_quota, read_settings
-from tilewright.support import settings as settings_module
+from tilewright.support import (
+    Settings,
+    SettingsError,
+    WaitPolicy,
+    available_cpus,
+    cpu_quota,
+    read_settings,
+    settings as settings_module,
+)
 
 
 def test_defaults():

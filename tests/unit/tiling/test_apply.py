@@ -7,8 +7,7 @@ from tilewright.ir import run_function, verify
 from tilewright.lower import lower
 from tilewright.schedule import Schedule
 from tilewright.support import InternalError
-from tilewright.tiling import Leaf, Level, Nest, Place, Seq, apply
-from tilewright.tiling import verify as verify_nests
+from tilewright.tiling import Leaf, Level, Nest, Place, Seq, apply, verify as verify_nests
 from unit.tiling import trees
 
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.plans import asked
-from tests.plans import drawn as drawn_plan
+from tests.plans import asked, drawn as drawn_plan
 
 from tilewright import lang
 from tilewright.cost import Machine, seconds, tree_of

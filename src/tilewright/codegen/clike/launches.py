@@ -176,16 +176,6 @@ class Grid:
     used: frozenset[str]
     """The axes that loops of the kernel name."""
 
-    @property
-    def constant_threads(self) -> int | None:
-        """Threads of a block where they are a constant."""
-        count = 1
-        for extent in self.threads:
-            if not extent.is_const:
-                return None
-            count *= extent.const
-        return count
-
     def extent(self, axis: str) -> Index:
         """The extent along ``block.x`` … ``thread.z``."""
         kind, _, letter = axis.partition(".")

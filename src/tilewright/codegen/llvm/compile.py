@@ -41,7 +41,7 @@ class CompileRequest:
         )
 
 
-def request(
+def compile_request(
     ir: str, target: Target, *, opt: int = DEFAULT_LEVEL, output: Output = "object"
 ) -> CompileRequest:
     """The request to compile a module for a target. Raises InternalError for an unknown level."""
@@ -75,14 +75,14 @@ def compile_ir(ir: str, target: Target, *, opt: int = DEFAULT_LEVEL) -> bytes:
 
     ``opt`` chooses the passes, see ``machine.PIPELINES``. Raises InternalError where LLVM refuses the module.
     """
-    return run_request(request(ir, target, opt=opt))
+    return run_request(compile_request(ir, target, opt=opt))
 
 
 def assembly(ir: str, target: Target, *, opt: int = DEFAULT_LEVEL) -> str:
     """Assembly of a module, with LLVM's comments on spills; for people and for ``count_vector_spills``."""
-    return run_request(request(ir, target, opt=opt, output="assembly")).decode()
+    return run_request(compile_request(ir, target, opt=opt, output="assembly")).decode()
 
 
 def optimised_ir(ir: str, target: Target, *, opt: int = DEFAULT_LEVEL) -> str:
     """The module's text after the passes of ``opt``."""
-    return run_request(request(ir, target, opt=opt, output="ir")).decode()
+    return run_request(compile_request(ir, target, opt=opt, output="ir")).decode()

@@ -14,8 +14,14 @@ from typing import Any, Final, TypeAlias
 from tilewright.frontend.c.flow import STEPS, all_of
 from tilewright.frontend.c.numbers import Arithmetic, Number, number
 from tilewright.frontend.c.source import Source
-from tilewright.frontend.nests import Arithmetic as BuilderArithmetic
-from tilewright.frontend.nests import NestBuilder, Place, both, either, opposite
+from tilewright.frontend.nests import (
+    Arithmetic as BuilderArithmetic,
+    NestBuilder,
+    Place,
+    both,
+    either,
+    opposite,
+)
 from tilewright.ir import (
     BOOL,
     F32,

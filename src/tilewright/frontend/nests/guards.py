@@ -6,7 +6,6 @@ if (i < n && x[i] > 0.0) A;             ->    A where i < n, if x[i] > 0.0
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -150,11 +149,6 @@ def under(at: Place, e: Expr) -> Place:
         else:
             conds.append(part)
     return replace(at, where=(*at.where, *where), conds=(*at.conds, *conds))
-
-
-def on_data(parts: Sequence[Expr]) -> list[Expr]:
-    """The conditions that data decide."""
-    return [part for part in parts if not decided_by_loops(part)]
 
 
 def _cut(e: Expr) -> Condition:

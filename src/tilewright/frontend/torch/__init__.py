@@ -8,13 +8,13 @@ from tilewright.frontend.torch.table import TABLE, VIEWS, decompositions, rule_o
 
 __all__ = [
     "DTYPES",
+    "TABLE",
+    "VIEWS",
     "Input",
     "OpenModule",
     "Output",
     "ReadModule",
     "Refusal",
-    "TABLE",
-    "VIEWS",
     "as_array",
     "as_tensor",
     "decompositions",

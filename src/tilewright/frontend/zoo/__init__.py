@@ -9,15 +9,21 @@ from typing import Protocol
 
 from onnx import ModelProto
 
-from tilewright.frontend.zoo.builder import ModelBuilder
-from tilewright.frontend.zoo.convolutional import mobilenet_v2, resnet3d18, resnet18, resnet34, resnet50
+from tilewright.frontend.zoo.builder import ModelBuilder as ModelBuilder
+from tilewright.frontend.zoo.convolutional import (
+    mobilenet_v2 as mobilenet_v2,
+    resnet3d18 as resnet3d18,
+    resnet18 as resnet18,
+    resnet34 as resnet34,
+    resnet50 as resnet50,
+)
 from tilewright.frontend.zoo.transformers import (
-    BERT_BASE,
-    GPT2_SMALL,
-    TINYBERT_4,
-    TransformerSize,
-    bert,
-    gpt2,
+    BERT_BASE as BERT_BASE,
+    GPT2_SMALL as GPT2_SMALL,
+    TINYBERT_4 as TINYBERT_4,
+    TransformerSize as TransformerSize,
+    bert as bert,
+    gpt2 as gpt2,
 )
 
 #: Sequence length of the three language models.
@@ -73,22 +79,3 @@ SMALL: Mapping[str, Callable[[], ModelProto]] = MappingProxyType(
         ),
     }
 )
-
-__all__ = [
-    "BERT_BASE",
-    "FULL",
-    "GPT2_SMALL",
-    "SEQUENCE",
-    "SMALL",
-    "TINYBERT_4",
-    "Architecture",
-    "ModelBuilder",
-    "TransformerSize",
-    "bert",
-    "gpt2",
-    "mobilenet_v2",
-    "resnet18",
-    "resnet34",
-    "resnet3d18",
-    "resnet50",
-]

@@ -1,39 +1,28 @@
 """Algorithms: rewrites of programs into others that compute the same by different arithmetic."""
 
-from tilewright.lang.algorithms.bf16x3 import SumMatch, bf16x3, bf16x3_error, match_sum, pieces_of
-from tilewright.lang.algorithms.storage import large_outputs, largest, store_as
+from tilewright.lang.algorithms.bf16x3 import (
+    SumMatch as SumMatch,
+    bf16x3 as bf16x3,
+    bf16x3_error as bf16x3_error,
+    match_sum as match_sum,
+    pieces_of as pieces_of,
+)
+from tilewright.lang.algorithms.storage import (
+    large_outputs as large_outputs,
+    largest as largest,
+    store_as as store_as,
+)
 from tilewright.lang.algorithms.strassen import (
-    ProductMatch,
-    match_product,
-    quarter_weights,
-    strassen,
-    strassen_error,
+    ProductMatch as ProductMatch,
+    match_product as match_product,
+    quarter_weights as quarter_weights,
+    strassen as strassen,
+    strassen_error as strassen_error,
 )
 from tilewright.lang.algorithms.winograd import (
-    WinogradMatch,
-    match_winograd,
-    transform_weights,
-    winograd,
+    WinogradMatch as WinogradMatch,
+    match_winograd as match_winograd,
+    transform_weights as transform_weights,
+    winograd as winograd,
 )
-from tilewright.lang.algorithms.winograd_error import winograd_error
-
-__all__ = [
-    "ProductMatch",
-    "SumMatch",
-    "WinogradMatch",
-    "bf16x3",
-    "bf16x3_error",
-    "large_outputs",
-    "largest",
-    "match_product",
-    "match_sum",
-    "match_winograd",
-    "pieces_of",
-    "quarter_weights",
-    "store_as",
-    "strassen",
-    "strassen_error",
-    "transform_weights",
-    "winograd",
-    "winograd_error",
-]
+from tilewright.lang.algorithms.winograd_error import winograd_error as winograd_error

@@ -1,9 +1,7 @@
 """Numpy reference evaluation of programs."""
 
-from tilewright.lang.evaluation.evaluate import evaluate, infer_params, roundings
-
-__all__ = [
-    "evaluate",
-    "infer_params",
-    "roundings",
-]
+from tilewright.lang.evaluation.evaluate import (
+    evaluate as evaluate,
+    infer_params as infer_params,
+    roundings as roundings,
+)

@@ -13,8 +13,7 @@ from tilewright.ir import Buffer, Expr, Program, Stage, evaluate_index
 from tilewright.lang.evaluation.domains import Array, OutOfBoundsError
 from tilewright.lang.evaluation.expressions import Memory
 from tilewright.lang.evaluation.stages import hull, run_stage
-from tilewright.support import InputError, ProgramError, quoted
-from tilewright.support import SourceLocation as ErrorLocation
+from tilewright.support import InputError, ProgramError, SourceLocation as ErrorLocation, quoted
 
 
 def evaluate(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.lang.compute import compute
-from tilewright.lang.functions import cast as cast_scalar
-from tilewright.lang.functions import maximum as maximum_scalar
-from tilewright.lang.functions import minimum as minimum_scalar
-from tilewright.lang.functions import select as select_scalar
-from tilewright.lang.functions import truncdiv
+from tilewright.lang.functions import (
+    cast as cast_scalar,
+    maximum as maximum_scalar,
+    minimum as minimum_scalar,
+    select as select_scalar,
+    truncdiv,
+)
 from tilewright.lang.ops.common import broadcast_indices, broadcast_shape
 from tilewright.lang.tensors import Tensor
 from tilewright.lang.values import IndexExpr, Scalar, ValueLike

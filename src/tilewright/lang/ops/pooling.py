@@ -11,8 +11,7 @@ from tilewright.lang.functions import cast, logical_and, maximum, minimum, selec
 from tilewright.lang.ops.common import pairs, per_dimension, spatial_names
 from tilewright.lang.ops.convolution import Padding, output_extent, pad_spatial, window_axes
 from tilewright.lang.ops.reduction import reduce
-from tilewright.lang.reductions import max as lang_max
-from tilewright.lang.reductions import sum as lang_sum
+from tilewright.lang.reductions import max as lang_max, sum as lang_sum
 from tilewright.lang.tensors import Tensor
 from tilewright.lang.values import Axis, IndexExpr, Scalar
 

@@ -156,14 +156,6 @@ class SystemGraph:
         """The units of a stream that execute an instruction."""
         return tuple(u for u in self.units.values() if u.stream == stream and instruction in u.places)
 
-    def movers_between(self, source: str, target: str, stream: str) -> tuple[Mover, ...]:
-        """The movers from one memory to another that a stream issues."""
-        return tuple(
-            m
-            for m in self.movers.values()
-            if m.source == source and m.target == target and stream in m.streams
-        )
-
     def paths(self, source: str, target: str, stream: str) -> tuple[tuple[Mover, ...], ...]:
         """All paths without cycles from one memory to another that a stream can issue, shortest first.
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tilewright.ir import Program
-from tilewright.lang import SumMatch, bf16x3_error, match_sum, pieces_of
-from tilewright.lang import bf16x3 as rewrite
+from tilewright.lang import SumMatch, bf16x3 as rewrite, bf16x3_error, match_sum, pieces_of
 from tilewright.schedule.algorithm import Algorithm, DerivedConstant
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.rewrite.common import check_name, stage_called, taken_names

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from tilewright.ir import Program
-from tilewright.lang import ProductMatch, match_product, quarter_weights, strassen_error
-from tilewright.lang import strassen as rewrite
+from tilewright.lang import ProductMatch, match_product, quarter_weights, strassen as rewrite, strassen_error
 from tilewright.schedule.algorithm import Algorithm, DerivedConstant
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.rewrite.common import check_name, stage_called, taken_names

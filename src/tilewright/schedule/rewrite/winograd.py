@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 
 from tilewright.ir import Program
-from tilewright.lang import WinogradMatch, match_winograd, transform_weights, winograd_error
-from tilewright.lang import winograd as rewrite
+from tilewright.lang import (
+    WinogradMatch,
+    match_winograd,
+    transform_weights,
+    winograd as rewrite,
+    winograd_error,
+)
 from tilewright.schedule.algorithm import Algorithm, DerivedConstant
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.rewrite.common import check_name, stage_called

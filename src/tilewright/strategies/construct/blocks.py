@@ -15,8 +15,7 @@ from itertools import product
 from math import inf, isfinite
 from typing import Any, TypeAlias
 
-from tilewright.cost import ACCESS_ELEMENTS as GROUP
-from tilewright.cost import ProductSize, ProductTiles, WarpTiles, product_seconds
+from tilewright.cost import ACCESS_ELEMENTS as GROUP, ProductSize, ProductTiles, WarpTiles, product_seconds
 from tilewright.plan import MatrixProblem, ProductProblem, Space
 from tilewright.strategies.construct.space import (
     Core,

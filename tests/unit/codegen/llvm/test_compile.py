@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.codegen.link import link_shared
 from tilewright.codegen.llvm import loader
-from tilewright.codegen.llvm.compile import assembly, compile_ir, optimised_ir, request
+from tilewright.codegen.llvm.compile import assembly, compile_ir, compile_request, optimised_ir
 from tilewright.codegen.llvm.loader import Loader, load_object
 from tilewright.codegen.llvm.spills import count_vector_spills
 from tilewright.codegen.llvm.symbols import read_symbols, rename_functions
@@ -170,14 +170,14 @@ def test_optimised_ir_is_what_was_asked_for():
 
 def test_key_depends_on_everything_that_matters():
     keys = {
-        request(ADD, HOST).key,
-        request(TWICE, HOST).key,
-        request(ADD, X86_AVX2).key,
-        request(ADD, HOST, opt=2).key,
-        request(ADD, HOST, output="assembly").key,
+        compile_request(ADD, HOST).key,
+        compile_request(TWICE, HOST).key,
+        compile_request(ADD, X86_AVX2).key,
+        compile_request(ADD, HOST, opt=2).key,
+        compile_request(ADD, HOST, output="assembly").key,
     }
     assert len(keys) == 5
-    assert request(ADD, HOST).key == request(ADD, HOST).key
+    assert compile_request(ADD, HOST).key == compile_request(ADD, HOST).key
 
 
 def test_shared_library(tmp_path):

@@ -7,8 +7,7 @@ from tests.unit.strategies.test_default import check, constant, conv_program, t
 from tilewright import lang
 from tilewright.ir import F32
 from tilewright.lang import ops
-from tilewright.plan.contraction import narrow_windows as planes
-from tilewright.plan.contraction import windows_rule as default
+from tilewright.plan.contraction import narrow_windows as planes, windows_rule as default
 from tilewright.plan.contraction.narrow_windows import find_planes
 from tilewright.plan.inlining import inline_stages
 from tilewright.schedule import Schedule

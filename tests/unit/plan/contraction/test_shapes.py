@@ -1,8 +1,7 @@
 """Convolutions and products of odd shapes, by each algorithm and in each register tile, in guarded memory."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tilewright import lang
 from tilewright.lang import ops

@@ -11,8 +11,7 @@ from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import F32
 from tilewright.lang import ops
-from tilewright.plan.fused import bands
-from tilewright.plan.fused import nests as chain_nests
+from tilewright.plan.fused import bands, nests as chain_nests
 from tilewright.plan.fused.bands import Band, choose_band
 from tilewright.plan.fused.chain import find_chain
 from tilewright.plan.fused.nests import prepare_bands

@@ -14,11 +14,13 @@ from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import F32
 from tilewright.plan import threads as sharing
-from tilewright.plan.rows import chunks as lane_chunks
-from tilewright.plan.rows import lanes as lane_nests
-from tilewright.plan.rows import match as lane_match
-from tilewright.plan.rows import reduction as lanes
-from tilewright.plan.rows import row_tiling as lane_rows
+from tilewright.plan.rows import (
+    chunks as lane_chunks,
+    lanes as lane_nests,
+    match as lane_match,
+    reduction as lanes,
+    row_tiling as lane_rows,
+)
 from tilewright.schedule import with_layout
 from tilewright.strategies import default_schedule
 

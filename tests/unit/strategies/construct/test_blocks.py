@@ -3,8 +3,7 @@
 from random import Random
 
 import pytest
-from tests.unit.plan.gpu.test_matrix import compare as compare_units
-from tests.unit.plan.gpu.test_matrix import product as narrow_product
+from tests.unit.plan.gpu.test_matrix import compare as compare_units, product as narrow_product
 from tests.unit.plan.gpu.test_product import compare, conv, product, with_tiles
 
 from devices import LANGUAGES, checked_by_nvrtc

@@ -8,8 +8,7 @@ from random import Random
 
 import pytest
 from tests.unit.plan.general.test_rule import min_plus, three_factors
-from tests.unit.plan.test_unit import PROGRAMS
-from tests.unit.plan.test_unit import product as matrices
+from tests.unit.plan.test_unit import PROGRAMS, product as matrices
 from tests.unit.strategies.construct.test_space import SMALL, constructions, small
 from tests.unit.strategies.construct.test_walk import least_cycles
 
