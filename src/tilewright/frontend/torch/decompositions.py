@@ -510,6 +510,7 @@ DECOMPOSITIONS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "embedding_renorm.default": _embedding_renorm,
         "ldexp.Tensor": _ldexp,
         "angle.default": _angle,
+        "polygamma.default": lambda n, self: NotImplemented if n else torch.digamma(self),
         "signbit.default": _signbit,
     }
 )
