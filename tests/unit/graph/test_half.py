@@ -1,6 +1,7 @@
 """Models of half precision: computed in single precision, from what is given to what is returned."""
 
 import numpy as np
+import pytest
 from onnx import TensorProto, helper
 
 import onnx_models as tiny
@@ -48,6 +49,29 @@ def test_conversions_end_in_the_wider_type():
     np.testing.assert_array_equal(y, x + np.float16(0.5))
     np.testing.assert_array_equal(a, x.astype(np.float32))
     assert (y.dtype, a.dtype) == (np.float16, np.float32)
+
+
+@pytest.mark.parametrize("how", ["Cast", "CastLike"])
+def test_conversions_of_the_model_round(how):
+    given = [tiny.tensor("x", (2,), tiny.FLOAT)]
+    to = {"to": HALF} if how == "Cast" else {}
+    nodes = [
+        helper.make_node(how, ["x", "c"][: 1 + (how == "CastLike")], ["a"], **to),
+        helper.make_node("Cast", ["a"], ["b"], to=tiny.FLOAT),
+        helper.make_node("Add", ["a", "a"], ["y"]),
+    ]
+    results = [tiny.tensor(name, (2,), elem) for name, elem in (("a", HALF), ("b", tiny.FLOAT), ("y", HALF))]
+    graph = import_onnx(tiny.model(nodes, given, results, {"c": np.float16(1)}))
+    x = np.array([1.0009, 7e4], np.float32)
+    wide = WidenHalf()(simplify(graph))
+    wide.check()
+    with np.errstate(over="ignore"):
+        rounded = x.astype(np.float16)
+        for found in (evaluate_graph(WidenHalf()(graph), {"x": x}), evaluate_graph(wide, {"x": x})):
+            for made, expected in zip(
+                found.values(), (rounded, rounded.astype(np.float32), rounded * 2), strict=True
+            ):
+                np.testing.assert_array_equal(made, expected)
 
 
 def test_inputs_and_weights_that_are_returned_stay_as_they_are():

@@ -124,4 +124,5 @@ def test_the_rest():
         x,
     )
     check(lambda x: [x[:, :3].addbmm(x[:, :3, None], x[:, None, :3], beta=0.5), x.norm(3, 1)], x)
+    check(lambda x: [aten.polygamma(0, x), aten.nonzero_static(x[0, 0], size=3)], x)
     check(lambda x: aten.embedding_renorm(x, torch.tensor([0, 2]), 0.5, 2.0), x)

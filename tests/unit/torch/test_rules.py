@@ -264,11 +264,15 @@ REFUSED = {
         torch.ones(1, 1, 5, 5),
     ),
     "not exact": (lambda x: torch.fmod(x, 0.3), torch.ones(3, dtype=torch.float64)),
-    "too few numbers": (lambda x: x.var(0, correction=3), torch.ones(2, 3)),
 }
 
 
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+def test_variances_of_too_few_numbers():
+    check(lambda x: (x.var(0, correction=3), x.var((0, 1), correction=1)), torch.tensor([[1.0], [3.0]]))
+    check(lambda x: (x.var(), x.std(0), torch.var_mean(x, 0, correction=2)[0]), torch.tensor([2.0]))
+
+
 @pytest.mark.parametrize("reason", REFUSED)
 def test_refusals_say_why(reason):
     function, x = REFUSED[reason]

@@ -251,7 +251,7 @@ def _masked_scatter(self: T, mask: T, source: T) -> Any:
 def _nonzero_static(self: T, *, size: int, fill_value: int = -1) -> Any:
     """The places of the first so many elements that are not zero, a row each."""
     if self.numel() == 0 or self.dim() == 0:
-        return torch.full((size, self.dim()), fill_value) if self.dim() else NotImplemented
+        return torch.full((size, self.dim()), fill_value)
     there = self.reshape(-1) != 0
     rank = there.cumsum(0) - 1
     row = torch.where(there & (rank < size), rank, size)
@@ -510,6 +510,7 @@ DECOMPOSITIONS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "embedding_renorm.default": _embedding_renorm,
         "ldexp.Tensor": _ldexp,
         "angle.default": _angle,
+        "polygamma.default": lambda n, self: NotImplemented if n else torch.digamma(self),
         "signbit.default": _signbit,
     }
 )

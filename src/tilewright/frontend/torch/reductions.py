@@ -120,8 +120,8 @@ def _variance(
     w.require(x.rank > 0, "a variance of one number")
     count = math.prod(x.shape[axis] for axis in axes)
     less = 1 if correction is None else correction
-    left = count - (int(less) if less == int(less) else less)
-    w.require(left > 0, "a variance of too few numbers")
+    # too few numbers are divided by zero, as in torch
+    left = max(count - (int(less) if less == int(less) else less), 0)
     mean = w.add("ReduceMean", x, w.ints(axes), keepdims=1)
     centred = w.add("Sub", x, mean)
     squares = w.add("ReduceSum", w.add("Mul", centred, centred), w.ints(axes), keepdims=int(keepdim))

@@ -7,7 +7,8 @@
 
 Most CPUs have no arithmetic of f16: each operation would be two conversions and one of f32, and its result
 rounded. Numbers between nodes keep the digits that rounding would take, so that results are nearer to exact
-ones; where they exceed the range of f16 on the way they do not become infinite.
+ones; where they exceed the range of f16 on the way they do not become infinite. A conversion that the model
+writes itself rounds: ``Cast`` from another type to f16 stays, and is widened behind.
 """
 
 from __future__ import annotations
@@ -49,6 +50,13 @@ class WidenHalf:
         renamed: dict[str, str] = {}
         for node in graph.nodes:
             now = rewriter.current(node)
+            if _rounds(graph, node):
+                (value,) = node.outputs
+                made = replace(now, op="Cast", inputs=now.inputs[:1], attributes={"to": _HALF})
+                rewriter.emit(made, [graph.types[value]])
+                if graph.consumers(value):
+                    _cast(rewriter, value, rewriter.fresh(f"{value}.f32"), _WIDE)
+                continue
             outputs = []
             for value in node.outputs:
                 if value and _half(graph, value):
@@ -68,6 +76,12 @@ class WidenHalf:
 
 def _half(graph: Graph, value: str) -> bool:
     return graph.types[value].dtype == _HALF
+
+
+def _rounds(graph: Graph, node: Node) -> bool:
+    """Whether the model itself asks for numbers of another type in half precision."""
+    conversion = node.op in ("Cast", "CastLike") and not node.domain
+    return conversion and _half(graph, node.outputs[0]) and not _half(graph, node.inputs[0])
 
 
 def _widened(attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
