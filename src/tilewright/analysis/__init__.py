@@ -2,7 +2,6 @@
 
 from tilewright.analysis.access_table import (
     ARRAYS,
-    UNKNOWN,
     Access,
     AccessTable,
     Box,
@@ -13,7 +12,7 @@ from tilewright.analysis.access_table import (
     iterator_spans,
     table_of,
 )
-from tilewright.analysis.borders import away_from_borders, unclamped
+from tilewright.analysis.borders import UNKNOWN, Middle, away_from_borders, decided, piece
 from tilewright.analysis.contraction import (
     Contraction,
     contiguous_reduction,
@@ -40,6 +39,9 @@ from tilewright.analysis.updates import (
 )
 
 __all__ = [
+    "Middle",
+    "decided",
+    "piece",
     "only_inside",
     "padded_read",
     "around",
@@ -86,5 +88,4 @@ __all__ = [
     "run_length",
     "span",
     "unchanged",
-    "unclamped",
 ]
