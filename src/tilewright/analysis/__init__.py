@@ -2,7 +2,6 @@
 
 from tilewright.analysis.access_table import (
     ARRAYS as ARRAYS,
-    UNKNOWN as UNKNOWN,
     Access as Access,
     AccessTable as AccessTable,
     Box as Box,
@@ -13,7 +12,13 @@ from tilewright.analysis.access_table import (
     iterator_spans as iterator_spans,
     table_of as table_of,
 )
-from tilewright.analysis.borders import away_from_borders as away_from_borders, unclamped as unclamped
+from tilewright.analysis.borders import (
+    UNKNOWN as UNKNOWN,
+    Middle as Middle,
+    away_from_borders as away_from_borders,
+    decided as decided,
+    piece as piece,
+)
 from tilewright.analysis.contraction import (
     Contraction as Contraction,
     contiguous_reduction as contiguous_reduction,

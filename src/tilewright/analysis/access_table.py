@@ -7,7 +7,7 @@ length: for one tile in integers, for many at once in arrays. They hold every el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -15,9 +15,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from tilewright.analysis.borders import unclamped
+from tilewright.analysis.borders import UNKNOWN, inside
 from tilewright.ir import (
     Atom,
+    Env,
     FloorDiv,
     Index,
     Iter,
@@ -28,6 +29,7 @@ from tilewright.ir import (
     Program,
     Stage,
     Var,
+    iter_env,
     stmt_loads,
 )
 
@@ -37,8 +39,6 @@ Span: TypeAlias = tuple[Any, Any]
 Box: TypeAlias = tuple[Span, ...]
 #: What an index is beside affine: cut by a clamp, divided, or looked up.
 Tag: TypeAlias = Literal["affine", "clamp", "quotient", "data"]
-#: Elements that a dimension of a size known only at run time counts for.
-UNKNOWN: Final = 64
 #: Stands for no bound.
 FAR: Final = 1 << 40
 ANYWHERE: Final = (-FAR, FAR)
@@ -78,7 +78,7 @@ class Access:
     """What a stage reads of one buffer; ``maker`` is the stage that makes it, if it is one alone.
 
     ``dims`` has the reaches of each dimension, ``shape`` the buffer's elements, ``width`` bytes of each,
-    ``loads`` the different loads of an instance.
+    ``loads`` the different loads of an instance, ``env`` the ranges of the stage's iterators.
     """
 
     buffer: str
@@ -87,6 +87,7 @@ class Access:
     shape: tuple[int, ...]
     width: int
     loads: tuple[Load, ...]
+    env: Env
 
     @property
     def bytes(self) -> int:
@@ -104,14 +105,15 @@ class Access:
             out.append((ops.least(ops.greatest(first, 0), n - 1), ops.least(ops.greatest(last, 0), n - 1)))
         return tuple(out)
 
-    def steps(self, axis: str, *, inside: bool = False) -> int | None:
+    def steps(self, axis: str, *, away: bool = False) -> int | None:
         """Elements by which it moves in the last dimension with an axis; ``None`` where it jumps.
 
-        ``inside``: clamps count as what they are away from borders, where code has none.
+        ``away``: indices count as what they are away from borders, where code has nothing else.
         """
         moves = 0
         for n, reaches in enumerate(self.dims):
-            for atom, c in (t for r in reaches for t in (_inside(r.terms, axis) if inside else r.terms)):
+            indices = (Index(r.first, r.terms) for r in reaches)
+            for atom, c in (t for i in indices for t in (inside(i, axis, self.env) if away else i).terms):
                 if isinstance(atom, Var):
                     if atom.name == axis and (n < len(self.dims) - 1 or abs(c) > 1):
                         return None
@@ -119,16 +121,6 @@ class Access:
                 elif axis in Index(0, ((atom, c),)).vars:
                     return None
         return int(moves)
-
-
-def _inside(terms: tuple[tuple[Atom, int], ...], axis: str) -> Iterator[tuple[Atom, int]]:
-    """Terms as they move along an axis away from borders."""
-    for atom, c in terms:
-        clamped = unclamped(atom, axis) if isinstance(atom, MinMax) else None
-        if clamped is None:
-            yield atom, c
-        else:
-            yield from ((inner, c * each) for inner, each in clamped[0].terms)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,7 +200,7 @@ def accesses_of(
     for ld in dict.fromkeys(loads):
         if ld.buffer not in stage.writes:
             by_buffer.setdefault(ld.buffer, []).append(ld)
-    out = []
+    out, env = [], iter_env(stage.iters)
     for name, found in by_buffer.items():
         buffer = program.buffer(name)
         dims = []
@@ -220,7 +212,9 @@ def accesses_of(
                 hulls[i.terms] = min(lo, i.const), max(hi, i.const)
             dims.append(tuple(Reach(terms, lo, hi, _tag(terms)) for terms, (lo, hi) in hulls.items()))
         shape = tuple(extent_of(n) for n in buffer.shape)
-        out.append(Access(name, makers.get(name, ""), tuple(dims), shape, buffer.dtype.bytes, tuple(found)))
+        out.append(
+            Access(name, makers.get(name, ""), tuple(dims), shape, buffer.dtype.bytes, tuple(found), env)
+        )
     return tuple(out)
 
 

@@ -1,43 +1,184 @@
-"""Clamped indices away from borders: what they are where no clamp takes effect, and where that is."""
+"""Quasi-affine indices and conditions away from borders: the affine piece that holds, and where it does.
+
+Clamped, mirrored and wrapped indices are affine in pieces, and so are the conditions of constant borders: one
+piece holds in the middle of a range, and all but the ends of it. All who cut or price borders take it here.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
-from tilewright.ir import Index, Load, MinMax, index
+from tilewright.ir import (
+    I64,
+    Atom,
+    Compare,
+    Env,
+    Expr,
+    FloorDiv,
+    Index,
+    Load,
+    MinMax,
+    Mod,
+    OfIndex,
+    evaluate_index,
+    index,
+    params_of,
+)
+
+#: An affine index, and the indices that are 0 or more where it is the one that is meant.
+Piece: TypeAlias = tuple[Index, tuple[Index, ...]]
+#: What a size counts for that only a run knows.
+UNKNOWN: Final = 64
+#: The part of a range that remainders' borders may be: axes fused into one wrap at more, and are no borders.
+PART_WRAPPED: Final = 16
 
 
-def unclamped(atom: MinMax, name: str) -> tuple[Index, tuple[Index, ...]] | None:
-    """The one argument of nested minima and maxima that moves with ``name``, and where it is the result.
+@dataclass(frozen=True, slots=True)
+class Middle:
+    """Where pieces are looked for: first, middle and last value of what runs, as far as they are known."""
 
-    That is where none of the given indices is negative. ``None`` where several arguments move, or none.
-    """
-    moved = [a for a in atom.args if name in a.vars]
-    if len(moved) != 1:
-        return None
-    (arg,) = moved
-    x = arg
-    conditions: tuple[Index, ...] = ()
-    nested = [inner for inner, _ in arg.terms if isinstance(inner, MinMax)]
-    if nested:
-        below = unclamped(nested[0], name) if arg - arg.const == index(nested[0]) else None
-        if below is None:
+    values: Mapping[str, tuple[int, int, int]]
+
+    @classmethod
+    def of(cls, env: Env) -> Middle:
+        """The middle of ranges, each at the middle of those outside of it."""
+        known: dict[str, tuple[int, int, int]] = {}
+        for name, (lo, hi) in env.items():
+            here = cls(known)
+            first, last = here.value(lo), here.value(hi)
+            if first is not None and last is not None:
+                known[name] = first, (first + last) // 2, last
+        return cls(known)
+
+    def value(self, x: Index) -> int | None:
+        """What an index is there; ``None`` where that depends on data, or on what is not known."""
+        at = {p.name: min(max(UNKNOWN, p.lo), p.hi) for p in params_of(x)}
+        at |= {name: middle for name, (_, middle, _) in self.values.items()}
+        try:
+            return evaluate_index(x, at, _unknown)
+        except KeyError:
             return None
-        x, conditions = below[0] + arg.const, below[1]
-    others = (a for a in atom.args if a is not arg)
-    return x, (*conditions, *(a - x if atom.op == "min" else x - a for a in others))
+
+    def mostly(self, where: tuple[Index, ...], part: int = 2) -> bool:
+        """Whether linear indices are negative for no more than a part of the values of each name in them.
+
+        The other names have their middle values: a remainder that is another one in each tile is no border.
+        """
+        return all(self._along(where, name, part) for name in {v: 0 for x in where for v in x.vars})
+
+    def _along(self, where: tuple[Index, ...], name: str, part: int) -> bool:
+        if name not in self.values:
+            return False
+        first, middle, last = self.values[name]
+        lo, hi = first, last
+        for x in where:
+            value, step = self.value(x), x.coefficient(name)
+            if value is None or (step == 0 and value < 0):
+                return False
+            if step > 0:
+                lo = max(lo, middle - value // step)
+            elif step < 0:
+                hi = min(hi, middle + value // -step)
+        return part * (hi - lo + 1) >= (part - 1) * (last - first + 1)
 
 
-def away_from_borders(ld: Load, name: str) -> Load:
-    """The load as it moves along ``name`` away from borders: without the clamps of what moves."""
+def _unknown(_: Expr) -> int:
+    raise KeyError
 
-    def of(x: Index) -> Index:
-        out = Index(x.const)
-        for atom, c in x.terms:
-            inside = unclamped(atom, name) if isinstance(atom, MinMax) else None
-            out = out + (index(atom) if inside is None else inside[0]) * c
-        return out
 
-    if not any(isinstance(atom, MinMax) for x in ld.indices for atom, _ in x.terms):
-        return ld
-    return replace(ld, indices=tuple(map(of, ld.indices)))
+NOWHERE: Final = Middle({})
+
+
+def piece(x: Index, name: str, middle: Middle = NOWHERE) -> Piece | None:
+    """The affine index in ``name`` that an index is in the middle, and where it is; ``None`` for others.
+
+    >>> from tilewright.ir import imax, mod, var
+    >>> x = var("x")
+    >>> around = Middle.of({"x": (index(0), index(99))})
+    >>> for each in (imax(x - 1, 1 - x), mod(x + 98, 100)):
+    ...     found, where = piece(each, "x", around)
+    ...     print(found, "where", ", ".join(f"{i} >= 0" for i in where))
+    x - 1 where 2*x - 2 >= 0
+    x - 2 where x - 2 >= 0, -x + 101 >= 0
+    """
+    out, where = Index(x.const), tuple[Index, ...]()
+    for atom, c in x.terms:
+        found = _of_atom(atom, name, middle)
+        if found is None:
+            return None
+        out, where = out + found[0] * c, where + found[1]
+    return out, where
+
+
+def _of_atom(atom: Atom, name: str, middle: Middle) -> Piece | None:
+    if name not in index(atom).vars or index(atom).as_var() == name:
+        return index(atom), ()
+    match atom:
+        case MinMax(op, args):
+            moved = [(a, found) for a in args if name in a.vars for found in (piece(a, name, middle),)]
+            if any(found is None for _, found in moved):
+                return None
+            pieces = [found for _, found in moved if found is not None]
+            at = [middle.value(x) for x, _ in pieces]
+            known = [v for v in at if v is not None]
+            if len(pieces) > 1 and len(known) < len(pieces):
+                return None
+            # what alone moves is meant: the others are limits
+            chosen = at.index((min if op == "min" else max)(known)) if len(pieces) > 1 else 0
+            x, where = pieces[chosen]
+            others = [a for a in args if name not in a.vars]
+            others += [y for n, (y, _) in enumerate(pieces) if n != chosen]
+            for n, (_, also) in enumerate(pieces):
+                where += also if n != chosen else ()
+            where = (*where, *(a - x if op == "min" else x - a for a in others))
+            return (x, where) if len(pieces) == 1 or middle.mostly(where) else None
+        case FloorDiv(arg, d) | Mod(arg, d):
+            inner = piece(arg, name, middle)
+            value = None if inner is None else middle.value(inner[0])
+            if inner is None or value is None:
+                return None
+            x, where, whole = inner[0], inner[1], value // d * d
+            where = (*where, x - whole, whole + d - 1 - x)
+            if not middle.mostly(where, PART_WRAPPED):
+                return None
+            return (x - whole if isinstance(atom, Mod) else Index(value // d)), where
+        case _:
+            return None
+
+
+def decided(e: Compare, name: str, middle: Middle) -> tuple[bool, tuple[Index, ...]] | None:
+    """What a comparison of indices that move with ``name`` gives in the middle, and where it gives that."""
+    if not isinstance(e.a, OfIndex) or not isinstance(e.b, OfIndex) or e.a.dtype != I64:
+        return None
+    found = piece(e.a.index - e.b.index, name, middle)
+    value = None if found is None else middle.value(found[0])
+    if found is None or value is None:
+        return None
+    x, where = found
+    if e.op in ("eq", "ne"):
+        said, more = e.op == "ne", (x if value > 0 else -x) - 1
+    else:
+        least = 0 if e.op in ("ge", "lt") else 1
+        over = value >= least
+        said, more = over == (e.op in ("ge", "gt")), x - least if over else least - 1 - x
+    where = (*where, more)
+    return (said, where) if middle.mostly(where) else None
+
+
+def away_from_borders(ld: Load, name: str, env: Env) -> Load:
+    """The load as it moves along ``name`` away from borders; ``env`` has the ranges of what runs."""
+    indices = tuple(inside(x, name, env) for x in ld.indices)
+    return ld if indices == ld.indices else replace(ld, indices=indices)
+
+
+def inside(x: Index, name: str, env: Env) -> Index:
+    """An index as it moves along ``name`` away from borders, where that is known."""
+    if not any(isinstance(atom, MinMax | Mod | FloorDiv) for atom, _ in x.terms):
+        return x
+    middle, out = Middle.of(env), Index(x.const)
+    for atom, c in x.terms:
+        found = piece(index(atom), name, middle)
+        out = out + (index(atom) if found is None else found[0]) * c
+    return out

@@ -1,7 +1,8 @@
-"""Loops over clamped indices in three parts: at the borders as they are, inside without the clamps.
+"""Loops over bordered indices in three parts: at the borders as they are, inside without clamps and the like.
 
 ``min(639, max(0, x - 3))`` lies element by element in memory but for a few ``x`` at each end, and lanes that
-may be clamped have to be read one by one. Pipelines read their images so wherever a window crosses a border.
+may be clamped, mirrored or wrapped have to be read one by one. Pipelines read their images so wherever a
+window crosses a border.
 Lanes that are masked out at the end of a row are set apart likewise, where masks make gathers of loads.
 """
 
@@ -11,11 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.analysis import unclamped
+from tilewright.analysis import Middle, decided, piece
 from tilewright.ir import (
+    BOOL,
     SERIAL,
     Atom,
+    Binary,
+    Compare,
     Condition,
+    Const,
     Env,
     Expr,
     FloorDiv,
@@ -26,6 +31,7 @@ from tilewright.ir import (
     MinMax,
     Mod,
     Opaque,
+    Select,
     Stmt,
     buffers_of,
     imax,
@@ -37,6 +43,7 @@ from tilewright.ir import (
     locate,
     loop_bound,
     lower,
+    map_expr,
     map_exprs,
     map_indices,
     map_stmt,
@@ -65,11 +72,12 @@ MOST_NODES: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
-    """The iterations ``lo`` to ``hi`` (exclusive) of a loop in which clamps have one and the same side."""
+    """The iterations ``lo`` to ``hi`` (exclusive) of a loop, and what is bordered is there."""
 
     lo: Index
     hi: Index
-    clamps: Mapping[Atom, Index]
+    pieces: Mapping[Atom, Index]
+    decided: Mapping[Expr, bool]
 
 
 def partition_loops(func: LoopFunction) -> LoopFunction:
@@ -107,7 +115,7 @@ def _parts(s: For, inside: _Inside, env: Env, taken: set[str]) -> Stmt:
         if prove_ge0(begin - end, env):
             continue
         at_border = begin is not lo or end is not hi
-        part = replace(s, lo=begin, hi=end) if at_border else _unclamped(s, inside)
+        part = replace(s, lo=begin, hi=end) if at_border else _without_borders(s, inside)
         few = int_upper(end - begin, env)
         if at_border and s.kind.name == "vector" and few is not None and few < FEW:
             part = replace(part, kind=SERIAL, hints=())
@@ -178,53 +186,79 @@ def _is_next(i: Index, lanes: str) -> bool:
     return i.coefficient(lanes) == 1 and sum(lanes in index(atom).vars for atom, _ in i.terms) == 1
 
 
-def _unclamped(s: For, inside: _Inside) -> For:
+def _without_borders(s: For, inside: _Inside) -> For:
     def of_index(x: Index) -> Index:
         if not any(isinstance(atom, MinMax | FloorDiv | Mod | Opaque) for atom, _ in x.terms):
             return x
         out = Index(x.const)
         for atom, c in x.terms:
-            out = out + inside.clamps.get(atom, index(atom)) * c
+            out = out + inside.pieces.get(atom, index(atom)) * c
         # an element may be looked up by what is read through clamps itself
         return substitute_index(out, {}, of_expr)
 
     def of_expr(e: Expr) -> Expr:
-        return map_indices(e, of_index)
+        return map_indices(map_expr(e, of_condition) if inside.decided else e, of_index)
+
+    def of_condition(e: Expr) -> Expr:
+        match e:
+            case Compare() if e in inside.decided:
+                return Const(inside.decided[e], BOOL)
+            case Binary("and" | "or", Const(value), other) | Binary("and" | "or", other, Const(value)):
+                return other if value == (e.op == "and") else Const(value, BOOL)
+            case Select(Const(value), a, b):
+                return a if value else b
+            case _:
+                return e
 
     body = map_exprs(s.body, of_index, of_expr)
     return replace(s, lo=inside.lo, hi=inside.hi, body=body)
 
 
 def _inside(s: For, env: Env) -> _Inside | None:
-    """Where the clamps of lanes below a loop are decided; ``None`` where that is not most of it."""
+    """Where the indices of lanes below a loop are in one piece; ``None`` where that is not most of it."""
     extent = _extent(s, env)
     if extent is None:
         return None
-    lows: list[Index] = []
-    highs: list[Index] = []
-    clamps: dict[Atom, Index] = {}
-    for atom, lanes, below in _clamps(s, {}):
-        if atom in clamps:
-            continue
-        decided = unclamped(atom, lanes)
-        bounds = [] if decided is None else [_bound(c, s.var, below) for c in decided[1]]
-        if decided is None or not bounds or any(b is None for b in bounds):
-            continue
-        clamps[atom] = decided[0]
-        for b in bounds:
-            assert b is not None
-            (highs if b[0] == "hi" else lows).append(b[1])
-    if not clamps:
-        return None
-    lo = simplify(imin(imax(s.lo, *lows), s.hi), env)
-    hi = simplify(imax(imin(s.hi, *highs), lo), env)
     # loops around may cut rows in tiles, most of which have no border: what is at the lanes is taken apart
     # for these, whatever is left of it at the ends of rows
     least = int_lower if _is_at_lanes(s) else int_upper
-    before, after = least(lo - s.lo, env), least(s.hi - hi, env)
-    if before is None or after is None or before + after > MOST_AT_BORDERS * extent:
-        return None
-    return _Inside(lo, hi, clamps)
+    lows, highs = [s.lo], [s.hi]
+    pieces: dict[Atom, Index] = {}
+    conditions: dict[Expr, bool] = {}
+
+    def most(lo: list[Index], hi: list[Index]) -> tuple[Index, Index] | None:
+        first = simplify(imin(imax(*lo), s.hi), env)
+        end = simplify(imax(imin(*hi), first), env)
+        before, after = least(first - s.lo, env), least(s.hi - end, env)
+        few = before is not None and after is not None and before + after <= MOST_AT_BORDERS * extent
+        return (first, end) if few else None
+
+    for found, lanes, below in _bordered(s, {}):
+        if found in pieces or found in conditions:
+            continue
+        middle = Middle.of({**env, s.var: (s.lo, s.hi - 1), **below})
+        if isinstance(found, Compare):
+            made: tuple[Index | bool, tuple[Index, ...]] | None = decided(found, lanes, middle)
+        else:
+            made = piece(index(found), lanes, middle)
+        bounds = [] if made is None else [_bound(c, s.var, below) for c in made[1]]
+        known = [b for b in bounds if b is not None]
+        if made is None or not known or len(known) < len(bounds):
+            continue
+        lo, hi = ([b[1] for b in known if b[0] == end] for end in ("lo", "hi"))
+        # a clamp that is most of a loop leaves it whole; remainders that change often are no borders
+        if not isinstance(found, MinMax) and most([s.lo, *lo], [s.hi, *hi]) is None:
+            continue
+        if isinstance(made[0], bool):
+            assert isinstance(found, Compare)
+            conditions[found] = made[0]
+        else:
+            assert not isinstance(found, Compare)
+            pieces[found] = made[0]
+        lows += lo
+        highs += hi
+    ends = most(lows, highs) if pieces or conditions else None
+    return None if ends is None else _Inside(*ends, pieces, conditions)
 
 
 def _extent(s: For, env: Env) -> int | None:
@@ -239,12 +273,17 @@ def _is_at_lanes(s: For) -> bool:
     return all(each.node.kind.name in ("vector", "unroll") for each in locate(s.body, For))
 
 
-def _clamps(s: For, below: dict[str, tuple[Index, Index]]) -> Iterator[tuple[MinMax, str, Env]]:
-    """Clamps that move with the lanes of ``s`` or of a short vector loop below, by what runs below ``s``."""
+def _bordered(
+    s: For, below: dict[str, tuple[Index, Index]]
+) -> Iterator[tuple[MinMax | Mod | FloorDiv | Compare, str, Env]]:
+    """Indices and conditions that move with the lanes of ``s`` or of a short vector loop below.
+
+    With each, what runs below ``s``.
+    """
 
     def visit(
         node: Stmt, lanes: str, below: dict[str, tuple[Index, Index]]
-    ) -> Iterator[tuple[MinMax, str, Env]]:
+    ) -> Iterator[tuple[MinMax | Mod | FloorDiv | Compare, str, Env]]:
         if isinstance(node, For):
             vector = node.kind.name == "vector"
             if node.kind.name in ("parallel", "thread") or (vector and (lanes or _is_long(node))):
@@ -256,12 +295,23 @@ def _clamps(s: For, below: dict[str, tuple[Index, Index]]) -> Iterator[tuple[Min
         if lanes and not children:
             for x in _indices(node):
                 for atom, _ in x.terms:
-                    if isinstance(atom, MinMax) and any(lanes in a.vars for a in atom.args):
+                    if isinstance(atom, MinMax | Mod | FloorDiv) and lanes in index(atom).vars:
                         yield atom, lanes, below
+            for each in _choices(node):
+                if lanes in each.vars:
+                    yield each, lanes, below
         for child in children:
             yield from visit(child, lanes, below)
 
     return visit(s.body, s.var if s.kind.name == "vector" else "", below)
+
+
+def _choices(s: Stmt) -> Iterator[Compare]:
+    """The comparisons of indices by which a statement chooses what it reads."""
+    for e in stmt_exprs(s):
+        for chosen in walk(e):
+            if isinstance(chosen, Select):
+                yield from (c for c in walk(chosen.cond) if isinstance(c, Compare))
 
 
 def _is_long(s: For) -> bool:

@@ -107,9 +107,9 @@ def test_clamps_are_none_away_from_borders():
     table = table_of(lang.program([x], [out, far]))
     (access,), (apart,) = table.accesses["S"], table.accesses["F"]
     y, c = (it.name for it in table.stages["S"].iters)
-    assert access.steps(c) is None and access.steps(c, inside=True) == 1
-    assert access.steps(y, inside=True) is None
-    assert apart.steps(table.stages["F"].iters[1].name, inside=True) is None
+    assert access.steps(c) is None and access.steps(c, away=True) == 1
+    assert access.steps(y, away=True) is None
+    assert apart.steps(table.stages["F"].iters[1].name, away=True) is None
 
 
 def test_a_table_of_some_stages_says_of_them_what_that_of_all_does():

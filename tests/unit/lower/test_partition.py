@@ -7,9 +7,25 @@ import pytest
 
 from native_kernel import Native
 from tilewright import lang
-from tilewright.ir import For, If, MinMax, locate, run_function, stmt_children, stmt_loads, verify
+from tilewright.ir import (
+    Compare,
+    For,
+    If,
+    MinMax,
+    Mod,
+    index,
+    locate,
+    run_function,
+    stmt_children,
+    stmt_exprs,
+    stmt_loads,
+    verify,
+    walk,
+)
 from tilewright.lower import lower
 from tilewright.schedule import Schedule
+
+MODES = ("clamp", "constant", "reflect", "symmetric", "wrap")
 
 
 def vector_loops(s, around=()):
@@ -22,36 +38,47 @@ def vector_loops(s, around=()):
 
 
 def is_clamped(s):
-    return any(
-        isinstance(atom, MinMax) for ld in stmt_loads(s) for i in ld.indices[-1:] for atom, _ in i.terms
-    )
+    """Whether indices that move with the lanes are not affine, or conditions on lanes decide what is read."""
+    lanes = {each.node.var for each in locate(s, For) if each.node.kind.name == "vector"} | {"x"}
+    indices = [i for ld in stmt_loads(s) for i in ld.indices]
+    bordered = [a for i in indices for a, _ in i.terms if isinstance(a, MinMax | Mod)]
+    chosen = [c for e in stmt_exprs(s) for c in walk(e) if isinstance(c, Compare)]
+    return any(lanes & set(each.vars) for each in (*(index(a) for a in bordered), *chosen))
 
 
-def blurred(width, radius, height=3):
-    """Sums of neighbours along rows, clamped at both ends."""
+def blurred(width, radius, height=3, mode="clamp"):
+    """Sums of neighbours along rows, bordered at both ends."""
     X = lang.placeholder((height, width), name="X")
-    near = lang.boundary(X, mode="clamp")
+    near = lang.boundary(X, mode=mode)
     window = range(-radius, radius + 1)
     C = lang.compute((height, width), lambda y, x: sum(near[y - 1, x + d] for d in window), name="C")
     return lang.program([X], [C])
 
 
-def expected(x, radius):
-    columns = np.arange(x.shape[1])
-    rows = x[np.maximum(np.arange(x.shape[0]) - 1, 0)]
-    total = np.zeros_like(x)
-    for d in range(-radius, radius + 1):
-        total = total + rows[:, np.clip(columns + d, 0, x.shape[1] - 1)]
-    return total
+def expected(x, radius, mode):
+    height, width = x.shape
+    padded = np.pad(x, ((1, 0), (radius, radius)), mode={"clamp": "edge"}.get(mode, mode))
+    return sum(padded[:height, d : d + width] for d in range(2 * radius + 1))
 
 
-def run(s, radius, width, height=3, native=False):
+def run(s, radius, width, height=3, native=False, mode="clamp"):
     func = lower(s.func)
     verify(func)
     x = np.random.default_rng(0).integers(0, 9, (height, width)).astype(np.float32)
     got = (Native(s.func) if native else lambda a: run_function(func, a))({"X": x})["C"]
-    np.testing.assert_array_equal(got, expected(x, radius))
+    np.testing.assert_array_equal(got, expected(x, radius, mode))
     return func
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
+@pytest.mark.parametrize("split", [False, True])
+def test_all_borders_leave_the_inside(mode, split):
+    s = Schedule(blurred(512, 2, mode=mode))
+    s = s.split("x", 128).reorder("x_o", "y", "x_i").vectorize("x_i") if split else s.vectorize("x")
+    func = run(s, 2, 512, mode=mode)
+    (inside,) = (loops[-1] for loops in vector_loops(func.body) if not is_clamped(loops[-1]))
+    first, end = ("max(0, -128*x_o + 2)", "min(128, -128*x_o + 510)") if split else ("2", "510")
+    assert (str(inside.lo), str(inside.hi)) == (first, end)
 
 
 def test_lanes_inside_have_no_clamps():
@@ -164,7 +191,8 @@ def test_random_tiles(seed):
     r = random.Random(seed)
     print("seed", seed)
     width, radius = r.choice([64, 65, 97, 130, 200, 257]), r.choice([1, 2, 7, 11, 33])
-    s = Schedule(blurred(width, radius))
+    mode = r.choice(MODES)
+    s = Schedule(blurred(width, radius, mode=mode))
     inner = "x"
     if r.random() < 0.7:
         s = s.split("x", r.choice([8, 16, 31, 64, 96]), tail=r.choice(["guard", "peel"]))
@@ -174,4 +202,4 @@ def test_random_tiles(seed):
         inner = "x_i_i"
     if r.random() < 0.8:
         s = s.vectorize(inner)
-    run(s, radius, width, native=seed % 4 == 0)
+    run(s, radius, width, native=seed % 4 == 0, mode=mode)

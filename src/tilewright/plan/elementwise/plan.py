@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.analysis import away_from_borders, physical, run_length
-from tilewright.ir import Binary, If, Index, Load, Program, Stage, Store, loads, stmt_loads
+from tilewright.ir import Binary, If, Index, Load, Program, Stage, Store, iter_env, loads, stmt_loads
 from tilewright.plan.threads import ITERATIONS_PER_THREAD
 
 #: Elements from which on squares of vectors are transposed.
@@ -75,6 +75,7 @@ def best_vector_axis(program: Program, stage: Stage) -> tuple[int, int | None] |
     if not isinstance(stage.body, Store):
         return None
     best: tuple[float, int, int | None] | None = None
+    env = iter_env(stage.iters)
     for n, it in enumerate(stage.iters):
         if it.kind != "par" or not it.extent.is_const or it.extent.as_int() < MIN_RUN:
             continue
@@ -85,7 +86,7 @@ def best_vector_axis(program: Program, stage: Stage) -> tuple[int, int | None] |
                 if not any(it.name in i.vars for i in ld.indices):
                     score += 0 if ld is written else 0.25
                     continue
-                run = run_length(away_from_borders(physical(program, ld), it.name), it.name)
+                run = run_length(away_from_borders(physical(program, ld), it.name, env), it.name)
                 together = run is None or run >= MIN_RUN
                 score += weight if together else -weight
                 if together and run is not None:

@@ -324,7 +324,7 @@ def _reads(accesses: Sequence[Access], number: Mapping[str, int], names: Sequenc
         Read(
             a,
             number.get(a.maker, -1),
-            {name: a.steps(name, inside=True) for name in names},
+            {name: a.steps(name, away=True) for name in names},
         )
         for a in accesses
     )

@@ -129,7 +129,7 @@ def _facts(node: Node, machine: Machine) -> Facts:
     loads, rows = 0.0, dict[str, int]()
     for read in node.reads:
         access = read.access
-        steps = access.steps(inner, inside=True)
+        steps = access.steps(inner, away=True)
         if steps is None:
             affine = all(reach.tag != "data" for reaches in access.dims for reach in reaches)
             each = (APART_CYCLES if affine else LOOKUP_CYCLES) * lanes

@@ -1,0 +1,84 @@
+"""Borders: the affine piece in the middle of a range is what the index is, wherever it says that it is."""
+
+import random
+
+import pytest
+
+from tilewright.analysis import Middle, away_from_borders, decided, piece
+from tilewright.ir import (
+    F32,
+    I64,
+    Compare,
+    Load,
+    OfIndex,
+    Param,
+    evaluate_index,
+    floordiv,
+    imax,
+    imin,
+    index,
+    mod,
+    var,
+)
+
+x, y = var("x"), var("y")
+ENV = {"y": (index(0), index(9)), "x": (index(0), index(99))}
+AROUND = Middle.of(ENV)
+
+
+def bordered(rng, depth=3):
+    if not depth or rng.random() < 0.2:
+        return x * rng.choice((-2, -1, 1, 1, 1, 2)) + y * rng.choice((0, 1)) + rng.randint(-9, 120)
+    inner = bordered(rng, depth - 1)
+    match rng.choice(("min", "max", "mod", "div", "fold")):
+        case "mod":
+            return mod(inner, rng.randint(98, 220))
+        case "div":
+            return floordiv(inner, rng.randint(98, 220)) + inner
+        case "fold":
+            return imin(inner, -inner + rng.randint(0, 200))
+        case op:
+            return (imin if op == "min" else imax)(inner, rng.randint(-5, 105))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_pieces_are_what_they_stand_for(seed):
+    rng = random.Random(seed)
+    inside = 0
+    for _ in range(12):
+        i = bordered(rng)
+        found = piece(i, "x", AROUND)
+        other = index(rng.randint(-5, 105))
+        op = rng.choice(("ge", "gt", "le", "lt", "eq", "ne"))
+        said = decided(Compare(op, OfIndex(i, I64), OfIndex(other, I64)), "x", AROUND)
+        for at in ({"x": a, "y": b} for a in range(100) for b in range(0, 10, 3)):
+            value = evaluate_index(i, at)
+            if found is not None and all(evaluate_index(c, at) >= 0 for c in found[1]):
+                inside += 1
+                assert evaluate_index(found[0], at) == value, f"{i}: {found[0]} at {at}"
+            if said is not None and all(evaluate_index(c, at) >= 0 for c in said[1]):
+                right = getattr(value, f"__{op}__")(evaluate_index(other, at))
+                assert said[0] == right, f"{op}({i}, {other}) at {at}"
+    assert inside
+
+
+def test_remainders_that_change_often_have_no_piece():
+    assert piece(mod(x, 16), "x", AROUND) is None
+    assert piece(floordiv(x, 2), "x", AROUND) is None
+    assert piece(mod(x + 98, 100), "x") is None  # nothing is known of ranges
+
+
+def test_mirrors_over_open_sizes():
+    n = Param("n", 2, 4096)
+    env = {"x": (index(0), index(n) - 1)}
+    mirrored = imin(imax(x - 1, 1 - x), (index(n) - 1) * 2 - imax(x - 1, 1 - x))
+    found = piece(mirrored, "x", Middle.of(env))
+    assert found is not None and str(found[0]) == "x - 1"
+
+
+def test_loads_away_from_borders():
+    ld = Load("A", (imax(y - 1, 0), imin(imax(x - 3, 3 - x), 99)), F32)
+    assert str(away_from_borders(ld, "x", ENV)) == "A[max(0, y - 1), x - 3]"
+    assert str(away_from_borders(ld, "y", ENV)) == "A[y - 1, min(99, max(-x + 3, x - 3))]"
+    plain = Load("A", (y, x), F32)
+    assert away_from_borders(plain, "x", ENV) is plain
