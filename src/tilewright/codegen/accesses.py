@@ -78,12 +78,14 @@ class Accesses(Indices):
         if key[2] == 1 and v.lanes > 1:
             raise InternalError(f"lanes of a vector loop all write one register of {buf.buffer.name}")
         v = b.splat(v, key[2])
+        alone = buf.always_under(key, mask if key[2] > 1 else None)
         if mask is None or (key[2] == 1 and not mask.depth):
             buf.put(b, key, v)
             return
         lanes = literal_lanes(mask)
         old = buf.get(b, key)
-        if old is not None and (lanes is None or self.keeps_lanes or not buf.spares(key, lanes)):
+        kept = not alone and (lanes is None or self.keeps_lanes or not buf.spares(key, lanes))
+        if old is not None and kept:
             chosen = mask if key[2] > 1 else b.reduce("or", mask)
             if key[2] * v.dtype.bits == MASKED_BITS:
                 chosen = b.mask_register(chosen)

@@ -118,11 +118,13 @@ class RegisterBuffer:
 
     buffer: Buffer
     strides: tuple[int, ...]
+    depth: int  # of the scope that it lives in: masks from there are the same as long as it lives
     values: dict[RegisterKey, Val] = field(default_factory=dict)
     owners: dict[int, RegisterKey] = field(default_factory=dict)  # the known key that holds a cell
     blank: set[int] = field(default_factory=set)  # cells of known keys that nothing was written to
     partial: set[int] = field(default_factory=set)  # cells that not every way to here has written
     plans: dict[int, tuple[tuple[Index, ...], Plan]] = field(default_factory=dict)
+    masks: dict[RegisterKey, tuple[int, str] | None] = field(default_factory=dict)  # one of all writes, or none
 
     def get(self, b: Builder, key: RegisterKey) -> Val | None:
         """The value under a key; ``None`` where nothing was written. Unwritten lanes are undefined."""
@@ -144,6 +146,18 @@ class RegisterBuffer:
             reached = {c for n, c in enumerate(_cells(key)) if lanes is None or lanes[n]}
             self.blank -= reached
             self.partial -= reached
+
+    def always_under(self, key: RegisterKey, mask: Val | None) -> bool:
+        """Whether a key, which is written under ``mask`` now, was never written under another one.
+
+        Then the lanes that the mask leaves out mean nothing, and need not be kept.
+        """
+        now = (mask.depth, mask.text) if mask is not None and 0 < mask.depth <= self.depth else None
+        if self.masks.setdefault(key, now) != now or now is None:
+            self.masks[key] = None
+            return False
+        cells = set(_cells(key))
+        return all(other == key or cells.isdisjoint(_cells(other)) for other in self.masks)
 
     def put_in_part(self, key: RegisterKey) -> None:
         """Take what was written under a key for written on some ways only."""

@@ -131,7 +131,7 @@ class Storage(VectorLoops, Tiles):
         for e in reversed(shape):
             strides.append(stride)
             stride *= e.const + ROW_GAP
-        return RegisterBuffer(buf, tuple(reversed(strides)))
+        return RegisterBuffer(buf, tuple(reversed(strides)), self.b.depth)
 
     def _memory(self, s: Alloc) -> None:
         b, buf = self.b, s.buffer

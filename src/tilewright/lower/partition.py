@@ -203,7 +203,9 @@ def _without_borders(s: For, inside: _Inside) -> For:
         match e:
             case Compare() if e in inside.decided:
                 return Const(inside.decided[e], BOOL)
-            case Binary("and" | "or", Const(value), other) | Binary("and" | "or", other, Const(value)):
+            case Binary("and" | "or", Const(value), other) | Binary("and" | "or", other, Const(value)) if (
+                e.dtype == BOOL
+            ):
                 return other if value == (e.op == "and") else Const(value, BOOL)
             case Select(Const(value), a, b):
                 return a if value else b

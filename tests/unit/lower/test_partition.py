@@ -203,3 +203,18 @@ def test_random_tiles(seed):
     if r.random() < 0.8:
         s = s.vectorize(inner)
     run(s, radius, width, native=seed % 4 == 0, mode=mode)
+
+
+def test_bits_are_no_conditions():
+    """A constant border decides conditions inside; `or` and `and` of integers are none."""
+    X = lang.placeholder((160,), "i32", name="X")
+    near = lang.boundary(X, mode="constant")
+    C = lang.compute((160,), lambda x: ((near[x - 1] | 5) & 3) + (near[x + 1] & -2), name="C")
+    s = Schedule(lang.program([X], [C])).vectorize("x")
+    func = lower(s.func)
+    assert any(not is_clamped(loops[-1]) for loops in vector_loops(func.body))
+    x = np.random.default_rng(0).integers(-99, 99, 160).astype(np.int32)
+    near = np.pad(x, 1)
+    wanted = ((near[:-2] | 5) & 3) + (near[2:] & -2)
+    np.testing.assert_array_equal(run_function(func, {"X": x})["C"], wanted)
+    np.testing.assert_array_equal(Native(s.func)({"X": x})["C"], wanted)
