@@ -1,10 +1,11 @@
 """Layout primitives: the paper's examples, padding, and random sequences that leave results unchanged."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from tilewright import lang
 from tilewright.ir import (
@@ -305,6 +306,7 @@ def changes(draw):
     return shape, tuple(found)
 
 
+@example(((3,), (("split", 0, (-1, 2)), ("pad", 1, 1, 0))))
 @given(changes())
 def test_sequences_are_one_map_that_reads_backwards(made):
     """A map says where primitives put elements; its inverse gives their indices, or refuses."""
@@ -333,7 +335,7 @@ def test_sequences_are_one_map_that_reads_backwards(made):
     [
         (("split", 1, (2, 4)), ("reorder", (0, 1, 3, 4, 2))),
         (("fuse", 1, 3), ("split", 1, (2, 4, 15)), ("reorder", (0, 1, 3, 2))),
-        (("split", 1, (-1, 3)), ("pad", 2, 1, 0), ("fuse", 2, 3)),
+        (("split", 1, (-1, 3)), ("pad", 1, 1, 0), ("fuse", 2, 3)),
         (("fuse", 1, 3), ("split", 1, (5, 4, 6)), ("reorder", (0, 1, 3, 2))),
     ],
 )
@@ -374,7 +376,10 @@ def sequences(draw):
                 tile = draw(st.integers(1, shape[d]))
                 stride = draw(st.integers(1, tile))
                 s = s.layout_unfold(t, d, tile, stride)
-                s = s.layout_fold(t, d, stride) if draw(st.booleans()) else s
+                if draw(st.booleans()):
+                    # copies that padding may tell apart are not folded
+                    with suppress(ScheduleError):
+                        s = s.layout_fold(t, d, stride)
             case "adopt":
                 n = draw(st.integers(1, 4))
                 s = s.layout_place(

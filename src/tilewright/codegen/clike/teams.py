@@ -13,6 +13,7 @@ are begun and waited for in groups, one an item: what a release names is waited 
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import nullcontext
 from math import prod
@@ -103,9 +104,9 @@ class TeamCalls(WarpCalls):
         factor = is_unrolled(s)
         return [f"#pragma unroll {factor}"] if factor > 1 else []
 
+    @abstractmethod
     def add_shared(self, name: str, b: Buffer, nbytes: int) -> None:
         """Give a block so many bytes of shared memory under a name."""
-        raise NotImplementedError
 
     @property
     def in_team(self) -> bool:

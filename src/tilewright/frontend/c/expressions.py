@@ -7,6 +7,7 @@ Integers of a nest that are affine in its loops are known by their values (``int
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -85,7 +86,7 @@ Fact: TypeAlias = "Index | Pointer"
 
 
 @dataclass(slots=True)
-class Expressions:
+class Expressions(ABC):
     """What is known at one point of a nest, and how expressions are read there."""
 
     source: Source
@@ -149,9 +150,9 @@ class Expressions:
             raise self.refused(e, f"the name {quoted(e.name)} is not declared")
         return out
 
+    @abstractmethod
     def global_variable(self, e: Any) -> Variable | None:
         """A variable outside of functions; the reader of functions knows those."""
-        raise NotImplementedError
 
     def declare(self, v: Variable, at: Any) -> Variable:
         """A name in the innermost scope."""

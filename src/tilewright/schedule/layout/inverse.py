@@ -106,7 +106,7 @@ def _digits_of(layout: IndexMap, axis: int, place: Index, size: Callable[[Index]
             raise _refused(layout, f"the digits of {place} overlap")
         found.append(_Digit(form, low, high, axis, c, end, place.const))
         room = (end or layout.shape[axis].as_int() - place.const) // c
-        if high and high < size(form) and room != extent:
+        if high and high < size(form) and (room != extent or (not end and place.const)):
             raise _refused(layout, f"it has padding inside {form}")
     return found
 
