@@ -121,3 +121,48 @@ def test_lanes_of_loops_whose_extent_a_run_knows(fold):
         want = x.sum(1) if fold is lang.sum else x.max(1, initial=-np.inf)
         np.testing.assert_array_equal(got["S"], want)
         np.testing.assert_array_equal(got["Y"], x + want[:, None])
+
+
+MASKED = """
+function("f", outputs=[Y])
+m = param(0, 8)
+n = param(0, 8)
+X = f32[5, 8]
+Y = f32[8]
+R = alloc(f32[8], scope="register")
+for a in vector(8):
+    with block("Z"):
+        l = par(0, 8, a)
+        where(FIRST - a - 1 >= 0)
+        R[l] = f32(0.5)
+for k in range(5):
+    for b in vector(8):
+        with block("R"):
+            l = par(0, 8, b)
+            k = red(0, 5, k)
+            where(SECOND - b - 1 >= 0)
+            R[l] = R[l] + X[k, l]
+for c in vector(8):
+    with block("Y"):
+        l = par(0, 8, c)
+        where(FIRST - c - 1 >= 0)
+        Y[l] = R[l]
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept"), [("n", "n", 0), ("n", "m", 1), ("8", "m", 1), ("n", "k + 1", 1)]
+)
+def test_lanes_outside_of_a_mask_are_kept_where_something_was_written_to_them(first, second, kept):
+    func = parse_function(MASKED.replace("FIRST", first).replace("SECOND", second))
+    run = Native(func)
+    body = run.text.text
+    assert (body.count("select <8 x i1>") > 0) == kept
+    x = np.arange(40, dtype=np.float32).reshape(5, 8)
+    for n, m in ((8, 8), (7, 3), (5, 0), (0, 0), (6, 5)):
+        sizes = {p.name: {"n": n, "m": m}[p.name] for p in func.params}
+        end = n if first == "n" else 8
+        k = np.arange(5)[:, None]
+        limit = {"n": n, "m": m, "k + 1": k + 1}[second]
+        wanted = 0.5 + np.where(np.arange(8) < limit, x, 0).sum(0)
+        np.testing.assert_array_equal(run({"X": x}, sizes)["Y"][:end], wanted[:end])
