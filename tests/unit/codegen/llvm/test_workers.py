@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.codegen.llvm import machine, workers
 from tilewright.codegen.llvm.cache import ObjectCache
-from tilewright.codegen.llvm.compile import CompileRequest, compile_ir, request
+from tilewright.codegen.llvm.compile import CompileRequest, compile_ir, compile_request
 from tilewright.codegen.llvm.loader import load_object
 from tilewright.codegen.llvm.workers import CompilePool, compile_many
 from tilewright.support import InternalError, ResourceError, read_settings
@@ -15,7 +15,7 @@ HOST = detect()
 
 
 def module(n):
-    return request(f"define i64 @f{n}() {{ ret i64 {n} }}", HOST)
+    return compile_request(f"define i64 @f{n}() {{ ret i64 {n} }}", HOST)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_equal_requests_are_compiled_once(pool, monkeypatch):
 
 
 def test_a_module_that_does_not_parse_fails_alone(pool):
-    broken = request("define void @broken( {", HOST)
+    broken = compile_request("define void @broken( {", HOST)
     futures = [pool.submit(w) for w in (module(200), broken, module(201))]
     assert futures[0].result(60)[:4] == futures[2].result(60)[:4] == b"\x7fELF"
     with pytest.raises(InternalError, match=r"refused generated code: 1:\d+: error: expected type") as caught:
@@ -109,7 +109,7 @@ def test_one_job_and_few_modules_need_no_worker(monkeypatch):
     with CompilePool(jobs=1) as pool:
         assert len(pool.compile_many([module(n) for n in range(6)])) == 6
         with pytest.raises(InternalError, match="expected type"):
-            pool.submit(request("define void @broken( {", HOST)).result()
+            pool.submit(compile_request("define void @broken( {", HOST)).result()
     with CompilePool(jobs=4) as pool:
         assert len(pool.compile_many([module(n) for n in range(2)])) == 2
 
