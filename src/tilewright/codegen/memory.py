@@ -124,9 +124,7 @@ class RegisterBuffer:
     blank: set[int] = field(default_factory=set)  # cells of known keys that nothing was written to
     partial: set[int] = field(default_factory=set)  # cells that not every way to here has written
     plans: dict[int, tuple[tuple[Index, ...], Plan]] = field(default_factory=dict)
-    masks: dict[RegisterKey, tuple[int, str] | None] = field(
-        default_factory=dict
-    )  # of all writes
+    masks: dict[RegisterKey, tuple[int, str] | None] = field(default_factory=dict)  # of all writes
 
     def get(self, b: Builder, key: RegisterKey) -> Val | None:
         """The value under a key; ``None`` where nothing was written. Unwritten lanes are undefined."""

@@ -123,3 +123,12 @@ def test_tiles_of_a_typical_size_are_none_of_other_sizes(rows):
         if found.node.stage == "C" and any(it.kind == "red" for it in found.node.iters):
             done += prod(loop.extent.as_int() for loop in found.loops)
     assert rows <= done / 768**2 <= rows + 32
+
+
+def test_a_tail_is_cut_where_conditions_stand_in_stages():
+    """Sums in parts have their conditions in the stage itself: each turn tested them where nothing was cut."""
+    X, k = lang.placeholder((R, N), name="X"), lang.reduce_axis(N, "k")
+    M = lang.compute((R,), lambda i: lang.sum(X[i, k], axis=k), name="M")
+    s = schedule_open(lang.program([X], [M]), Machine(STATED, 1))
+    assert s.notes == ()
+    assert [step.args[1] for step in s.trace.steps if step.primitive == "partition"] == ["tail"]

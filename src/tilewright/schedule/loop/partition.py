@@ -9,10 +9,13 @@ from typing import Literal, TypeAlias
 from tilewright.ir import (
     Env,
     For,
+    If,
     Index,
     LoopFunction,
     Stmt,
+    Store,
     blocks,
+    condition_of,
     imax,
     imin,
     loop_bound,
@@ -21,6 +24,7 @@ from tilewright.ir import (
     seq,
     simplify,
     simplify_seqs,
+    substitute_index,
     var,
 )
 from tilewright.schedule.common import env_at, find_loop, new_names, refusal
@@ -112,8 +116,12 @@ def _tail(func: LoopFunction, loop: For, env: Env) -> Index:
     ends: list[Index] = []
     for place in blocks(loop.body):
         below = {f.var: (f.lo, f.hi - 1) for f in place.loops}
-        for c in place.node.where:
-            least = None if c.index is None or c.op != "ge" else lower(c.index, below)
+        block = place.node
+        inside = condition_of(block.body)[0] if isinstance(block.body, Store | If) else ()
+        binding = block.binding()
+        own = [substitute_index(c.index, binding) for c in inside if c.op == "ge" and c.index is not None]
+        for x in (*(c.index for c in block.where if c.op == "ge" and c.index is not None), *own):
+            least = lower(x, below)
             bound = None if least is None else loop_bound(least, loop.var)
             if bound is not None and bound[0] == "hi":
                 ends.append(simplify(bound[1], env))
