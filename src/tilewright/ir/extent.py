@@ -62,7 +62,7 @@ class Size(_Integer):
     else:
 
         def __new__(cls, x: Index) -> Size:  # noqa: D102
-            raise NotImplementedError
+            return super().__new__(cls)
 
     def __canonical__(self) -> object:
         """What a digest of this is made of."""
