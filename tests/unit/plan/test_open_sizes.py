@@ -126,7 +126,7 @@ def test_tiles_of_a_typical_size_are_none_of_other_sizes(rows):
 
 
 def test_a_tail_is_cut_where_conditions_stand_in_stages():
-    """Sums in parts have their conditions in the stage itself: each turn tested them where nothing was cut."""
+    """Sums in parts have their conditions in the stage: each turn tested them where nothing was cut."""
     X, k = lang.placeholder((R, N), name="X"), lang.reduce_axis(N, "k")
     M = lang.compute((R,), lambda i: lang.sum(X[i, k], axis=k), name="M")
     s = schedule_open(lang.program([X], [M]), Machine(STATED, 1))

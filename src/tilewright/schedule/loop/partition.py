@@ -48,8 +48,8 @@ def partition(
     appended (``names`` overrides the names of the cut loop in them). Conditions that a part decides
     disappear, and so do empty parts; cuts outside of the range are moved to its ends.
 
-    Raises ScheduleError for cuts that do not rise, for vector and thread loops, and for the tail of a loop that
-    has none.
+    Raises ScheduleError for cuts that do not rise, for vector and thread loops, and for the tail of a loop
+    that has none.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
