@@ -32,26 +32,17 @@ STATED = replace(
     X86_AVX512,
     instructions=tuple(known for known in X86_AVX512.instructions if known.features <= HOST.features),
 )
+_ROWS = tuple(
+    replace(known, per_cycle=HOST.fma_per_cycle) for known in HOST.instructions if known.result.scope != TILE
+)
 #: The same with all instructions for lanes that this machine has, at a rate that pays.
 LANES = replace(
     STATED,
-    instructions=tuple(
-        replace(known, per_cycle=STATED.fma_per_cycle)
-        for known in HOST.instructions
-        if known.result.scope != TILE
-    ),
+    features=STATED.features.union(*(known.features for known in _ROWS)),
+    instructions=tuple(replace(known, per_cycle=STATED.fma_per_cycle) for known in _ROWS),
 )
 #: This machine without tile registers, its instructions for lanes at a rate that pays.
-HERE = replace(
-    HOST,
-    instructions=tuple(
-        replace(known, per_cycle=HOST.fma_per_cycle)
-        for known in HOST.instructions
-        if known.result.scope != TILE
-    ),
-    moves=(),
-    tiles=0,
-)
+HERE = replace(HOST, instructions=_ROWS, moves=(), tiles=0)
 POISON = 0xA5
 
 _PARALLEL = CFUNCTYPE(None, c_void_p, c_void_p, c_void_p, c_int64)

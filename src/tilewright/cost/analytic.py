@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from math import gcd, inf
 from typing import Final, NamedTuple, TypeAlias
 
-from tilewright.cost.machine import Machine
+from tilewright.cost.machine import Machine, first_cache
 from tilewright.cost.shares import HELD_SHARE
 from tilewright.cost.tree import Access, Loop, LoopTree, Work
 from tilewright.target import Target
@@ -25,6 +26,11 @@ LOADS_PER_CYCLE: Final = 2.0
 STORES_PER_CYCLE: Final = 1.0
 #: Cycles of a loop's turn besides its work.
 LOOP_CYCLES: Final = 1.5
+#: Bytes of an instruction on vectors with an address: x86 without EVEX has 5 to 9, with it 7 to 11, AArch64 4.
+CODE_BYTES: Final = 8
+#: Bytes of instructions that are taken apart in a cycle where the caches for them do not hold the loop (16 on
+#: Intel's cores up to Ice Lake and on AMD's up to Zen 4, 16 to 32 on later ones).
+DECODED_BYTES: Final = 16
 #: Part of the shorter terms that the longest one does not hide.
 SHOWN: Final = 0.3
 
@@ -39,6 +45,7 @@ class Cost:
     third: float = 0.0
     memory: float = 0.0
     loops: float = 0.0
+    code: float = 0.0
     threads: float = 0.0
 
     @property
@@ -47,7 +54,7 @@ class Cost:
         work = max(self.issue, self.latency)
         terms = (work, self.second, self.third, self.memory)
         longest = max(terms)
-        return longest + SHOWN * (sum(terms) - longest) + self.loops + self.threads
+        return longest + SHOWN * (sum(terms) - longest) + self.loops + self.code + self.threads
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -61,13 +68,18 @@ def seconds(tree: LoopTree, machine: Machine) -> float:
 def cost_of(tree: LoopTree, machine: Machine) -> Cost:
     """The terms of a tree."""
     total = [0.0] * 6
+    code = fetched = 0.0
     started: dict[str, float] = {}
     alone, shared = _levels(machine, 1), _levels(machine, machine.threads)
     for loops, work in tree.works():
         turn = _turn(loops, machine.threads)
         levels = alone if turn.shared is None else shared
-        for n, value in enumerate(_cost(loops, work, turn, machine.target, levels)):
+        instructions, *terms = _cost(loops, work, turn, machine.target, levels)
+        for n, value in enumerate(terms):
             total[n] += value
+        written = CODE_BYTES * instructions * turn.written
+        code += written
+        fetched += written * turn.passes
         if machine.threads > 1 and turn.shared is not None:
             count = 1.0
             for name, extent, kind, _ in loops:
@@ -76,13 +88,17 @@ def cost_of(tree: LoopTree, machine: Machine) -> Cost:
                 count *= extent
     issue, latency, second, third, memory, turns = total
     forks = machine.fork_cycles * sum(started.values())
-    return Cost(issue, latency, second, third, memory, turns, forks)
+    fetches = fetched / DECODED_BYTES if code > first_cache(machine.target) else 0.0
+    return Cost(issue, latency, second, third, memory, turns, fetches, forks)
 
 
 class _Turn(NamedTuple):
     """Loops around a work: iterations of those that are expanded, of the others (of the busiest thread).
 
-    ``last`` is the innermost of the others, ``share`` the busiest thread's part of all iterations.
+    ``last`` is the innermost of the others, ``share`` the busiest thread's part of all iterations. Expanded
+    are those inside of ``last``: written out around it a loop saves nothing, as its copies share no registers
+    and each has branches of its own; the code is there ``written`` times, and run through in each of
+    ``passes``.
     """
 
     expanded: list[Loop]
@@ -92,11 +108,13 @@ class _Turn(NamedTuple):
     shared: Loop | None
     last: str | None
     share: float
+    written: float
+    passes: float
 
 
 def _turn(loops: Sequence[Loop], threads: int) -> _Turn:
     expanded: list[Loop] = []
-    copies = turns = share = 1.0
+    copies = turns = share = written = passes = 1.0
     vector: Loop | None = None
     shared: Loop | None = None
     last: str | None = None
@@ -109,13 +127,20 @@ def _turn(loops: Sequence[Loop], threads: int) -> _Turn:
             if vector is None and kind == "vector":
                 vector = loop
         elif kind == "serial" or kind == "parallel":
+            if copies > 1:
+                written *= copies
+                turns *= copies
+                copies = 1.0
+            elif written == 1:
+                passes *= loop.extent
             turns *= loop.extent
+            expanded.clear()
             last = loop.name
             if shared is None and kind == "parallel":
                 shared = loop
                 busy = min(threads, loop.extent)
                 share = -(-loop.extent // busy) / loop.extent
-    return _Turn(expanded, copies, share * turns, vector, shared, last, share)
+    return _Turn(expanded, copies, share * turns, vector, shared, last, share, written, share * passes)
 
 
 class _Level(NamedTuple):
@@ -137,11 +162,13 @@ def _levels(machine: Machine, threads: int) -> list[_Level]:
 
 def _cost(
     loops: Sequence[Loop], work: Work, turn: _Turn, target: Target, levels: Sequence[_Level]
-) -> tuple[float, float, float, float, float, float]:
-    expanded, copies, turns, vector, _, last, share = turn
+) -> tuple[float, ...]:
+    """The instructions of a turn, and cycles by terms."""
+    expanded, copies, turns, vector, _, last, share, _, _ = turn
     outside = [a for a in work.accesses if not a.kept]
     latency = 0.0
     if work.instruction:
+        instructions = copies
         issue = copies * turns * _instruction_cycles(work, target)
     else:
         lanes = 1.0
@@ -156,15 +183,52 @@ def _cost(
                 stores += count
             else:
                 loads += count
-        operations = copies / lanes * work.operations / target.fma_per_cycle
-        issue = turns * max(operations, loads / LOADS_PER_CYCLE, stores / STORES_PER_CYCLE)
+        operations = copies / lanes * work.operations
+        instructions = operations + loads + stores
+        started = max(
+            operations / target.fma_per_cycle, loads / LOADS_PER_CYCLE, stores / STORES_PER_CYCLE
+        )
+        # what has no register is read and written at each turn, and waited for
+        spilled = _registers(work, expanded, lanes) - target.vector_registers if expanded else 0.0
+        if spilled > 0:
+            started += spilled / LOADS_PER_CYCLE + spilled / STORES_PER_CYCLE
+        issue = turns * started
         # each step of a sum waits for the one before, all sums of a tile side by side
         if last is not None and len(outside) < len(work.accesses):
             kept = [a for a in work.accesses if a.kept and a.writes]
             if kept and any(a.writes and last not in a.loops for a in work.accesses):
                 latency = turns * target.fma_latency
     second, third, memory = _traffic(loops, outside, levels, share)
-    return issue, latency, second, third, memory, turns * LOOP_CYCLES
+    return instructions, issue, latency, second, third, memory, turns * LOOP_CYCLES
+
+
+def _registers(work: Work, expanded: Sequence[Loop], lanes: float) -> float:
+    """Vectors that are alive at once: what is kept, what copies share until the last one has read it."""
+    kept: dict[str, float] = {}
+    shared = 1.0
+    for a in work.accesses:
+        if a.kept:
+            kept[a.buffer] = max(kept.get(a.buffer, 0.0), _instances(a, expanded, lanes))
+        elif not a.writes:
+            shared += _shared(a, expanded, lanes)
+    return sum(kept.values()) + shared
+
+
+def _shared(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
+    """What is loaded for one turn of the outermost expanded loop that reads some of it again."""
+    extents = {name: extent for name, extent, _, _ in expanded}
+    meeting: set[str] = set()
+    for place in a.places:
+        along = [name for term in place for _, name in term.inner if name in extents]
+        if len(along) > 1:
+            meeting.update(along)
+    found = 0.0
+    for name, extent, kind, _ in expanded:
+        if found and name in a.loops:
+            found *= extent / lanes if kind == "vector" and name in a.together else extent
+        elif not found and kind != "vector" and (name in meeting or name not in a.loops):
+            found = 1.0
+    return found
 
 
 def _instruction_cycles(work: Work, target: Target) -> float:
@@ -176,10 +240,34 @@ def _instruction_cycles(work: Work, target: Target) -> float:
 
 def _instances(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
     """Instructions that an access takes in one turn of the innermost loop that is left."""
-    count = 1.0
+    count, moving = 1.0, 0
     for name, extent, kind, _ in expanded:
         if name in a.loops:
+            moving += 1
             count *= extent / lanes if kind == "vector" and name in a.together else extent
+    return count if moving < 2 else min(count, _distinct(a, expanded, lanes))
+
+
+def _distinct(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
+    """The same where copies meet: taps of a window that two rows of a tile have in common are loaded once."""
+    extents = {name: extent for name, extent, kind, _ in expanded if kind != "vector"}
+    count = 1.0
+    for name, extent, kind, _ in expanded:
+        if kind == "vector" and name in a.loops:
+            count *= extent / lanes if name in a.together else extent
+    for place in a.places:
+        along, reach, step = 1, 0, 0
+        for stride, inner, quotient, modulus in place:
+            for c, name in inner:
+                extent = extents.get(name, 1)
+                if extent > 1:
+                    if quotient > 1 or modulus:
+                        return inf
+                    along *= extent
+                    reach += abs(stride * c) * (extent - 1)
+                    step = gcd(step, stride * c)
+        if reach:
+            count *= min(along, reach // step + 1)
     return count
 
 

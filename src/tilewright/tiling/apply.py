@@ -360,12 +360,10 @@ class _Applying:
             self._finish(next_of(b), k, line, names, left)
         elif isinstance(b, Cut):
             self._cut(b, k, line, names, left)
-        elif b.bind not in EXPANDED:
-            n, here = len(b.axes), dict(left)
+        else:
+            n, here, exact = len(b.axes), dict(left), b.tail == "exact" and b.bind not in EXPANDED
             for (axis, size), loop in zip(b.axes, names[k : k + n], strict=True):
-                for end in (
-                    end_of(self.s, loop, here[axis], size) if b.tail == "exact" and axis in here else ()
-                ):
+                for end in end_of(self.s, loop, here[axis], size) if exact and axis in here else ():
                     self.s = self.s.partition(loop, end)
                 here[axis] = min(size, here.get(axis, size))
             self._finish(b.body, k + n, line, names, here)
