@@ -185,9 +185,7 @@ def _cost(
                 loads += count
         operations = copies / lanes * work.operations
         instructions = operations + loads + stores
-        started = max(
-            operations / target.fma_per_cycle, loads / LOADS_PER_CYCLE, stores / STORES_PER_CYCLE
-        )
+        started = max(operations / target.fma_per_cycle, loads / LOADS_PER_CYCLE, stores / STORES_PER_CYCLE)
         # what has no register is read and written at each turn, and waited for
         spilled = _registers(work, expanded, lanes) - target.vector_registers if expanded else 0.0
         if spilled > 0:
@@ -244,8 +242,10 @@ def _instances(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
     for name, extent, kind, _ in expanded:
         if name in a.loops:
             moving += 1
-            count *= extent / lanes if kind == "vector" and name in a.together else extent
-    return count if moving < 2 else min(count, _distinct(a, expanded, lanes))
+            # registers have no order in which elements lie together
+            together = kind == "vector" and (a.kept or name in a.together)
+            count *= extent / lanes if together else extent
+    return count if moving < 2 or a.kept else min(count, _distinct(a, expanded, lanes))
 
 
 def _distinct(a: Access, expanded: Sequence[Loop], lanes: float) -> float:

@@ -43,7 +43,8 @@ MULTIPLES: Final = (2, 4, 8, 16, 64)
 class LevelAt(msgspec.Struct, frozen=True):
     """A level as edits see it: ``whole`` are the elements around it, 0 where that is not known.
 
-    ``is_last`` says that no level of its stage is inside of it.
+    ``is_last`` says that no level of its stage is inside of it, ``is_innermost`` that none which is a loop,
+    nor another stage's loops.
     """
 
     stage: str
@@ -52,6 +53,7 @@ class LevelAt(msgspec.Struct, frozen=True):
     whole: int
     bind: Bind
     is_last: bool
+    is_innermost: bool
 
     @property
     def place(self) -> tuple[str, str, int]:
@@ -78,7 +80,10 @@ class Around(msgspec.Struct, frozen=True):
             left, rows = dict(extents.get(stage, {})), spine(body)[1]
             for n, row in enumerate(rows):
                 whole, last = left.get(row.axis, 0), n == len(rows) - 1
-                found.append(LevelAt(stage, row.axis, row.size, whole, row.level.bind, last))
+                innermost = all(inner.level.bind in EXPANDED for inner in rows[n + 1 :]) and not any(
+                    place.how not in KEPT for inner in rows[n:] for place in inner.places
+                )
+                found.append(LevelAt(stage, row.axis, row.size, whole, row.level.bind, last, innermost))
                 left[row.axis] = min(row.size, whole) if whole else row.size
         return cls(nest, tuple(found))
 
@@ -207,10 +212,10 @@ class Bound(_OfLevel, frozen=True):
 
     @classmethod
     def around(cls, at: Around) -> Iterator[Edit]:
-        """What one thread does: in order, written out where there is not much, in lanes at the end."""
+        """What one thread does: in order, written out where no loop is inside, in lanes at the end."""
         for level in at.levels:
             binds: list[Bind] = ["serial"]
-            binds += ["unroll"] if 1 < level.count <= MOST_EXPANDED else []
+            binds += ["unroll"] if level.is_innermost and 1 < level.count <= MOST_EXPANDED else []
             binds += ["vector"] if level.is_last and level.count > 1 else []
             if not level.bind.startswith(("block", "thread", "parallel")):
                 yield from (cls(*level.place, to) for to in binds if to != level.bind)
