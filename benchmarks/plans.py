@@ -22,7 +22,7 @@ from tilewright.lang import ops
 from tilewright.plan import EXACT, Cluster, UnitPlan, Variants
 from tilewright.schedule import Trace
 from tilewright.strategies import Prices, Task
-from tilewright.strategies.edits import around
+from tilewright.strategies.moves import Moves
 from tilewright.support import ScheduleError
 from tilewright.target import detect
 

@@ -26,7 +26,7 @@ LOADS_PER_CYCLE: Final = 2.0
 STORES_PER_CYCLE: Final = 1.0
 #: Cycles of a loop's turn besides its work.
 LOOP_CYCLES: Final = 1.5
-#: Bytes of an instruction on vectors with an address: x86 without EVEX has 5 to 9, with it 7 to 11, AArch64 4.
+#: Bytes of an instruction on vectors with an address: x86 has 5 to 9, with EVEX 7 to 11, AArch64 4.
 CODE_BYTES: Final = 8
 #: Bytes of instructions that are taken apart in a cycle where the caches for them do not hold the loop (16 on
 #: Intel's cores up to Ice Lake and on AMD's up to Zen 4, 16 to 32 on later ones).

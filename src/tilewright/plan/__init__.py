@@ -16,7 +16,7 @@ from tilewright.plan.contraction.instructions import (
 from tilewright.plan.contraction.nest import TilePlan
 from tilewright.plan.contraction.register_tiling import vector_width
 from tilewright.plan.contraction.rule import ContractionProblem
-from tilewright.plan.edits import edited
+from tilewright.plan.edits import edit_nest, edited
 from tilewright.plan.fused.row_chains import row_chain_cost, row_chain_pays
 from tilewright.plan.general.nest import GeneralPlan, steps_unrolled
 from tilewright.plan.general.rule import GeneralProblem
@@ -142,6 +142,7 @@ __all__ = [
     "choose_joins",
     "choose_layouts",
     "choose_parts",
+    "edit_nest",
     "edited",
     "find_group",
     "fits_together",

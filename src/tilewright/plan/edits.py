@@ -16,19 +16,23 @@ def edited(context: Context, nest: Nest) -> Iterator[tuple[tiling.Edit, Nest]]:
 
     ``context`` is that of the program for which the trees are.
     """
-    program, operations, seen = context.program, context.machine.on.operations, {nest.trees}
-    extents = {
-        st.name: {it.name: it.extent.as_int() if it.extent.is_const else 0 for it in st.iters}
-        for st in program.stages
-    }
-    for n, tree in enumerate(nest.trees):
-        for edit in tiling.neighbours(tree, extents):
+    seen = {nest.trees}
+    for at, tree in enumerate(nest.trees):
+        for edit in tiling.neighbours(tree, context.extents):
             try:
-                trees = (*nest.trees[:n], edit.of(tree), *nest.trees[n + 1 :])
-                if trees in seen:
-                    continue
-                seen.add(trees)
-                tiling.verify(trees, program, operations)
+                made = edit_nest(context, nest, at, edit)
             except ScheduleError:
                 continue
-            yield edit, replace(nest, rule=EDITED, trees=trees, choice=None)
+            if made.trees not in seen:
+                seen.add(made.trees)
+                yield edit, made
+
+
+def edit_nest(context: Context, nest: Nest, at: int, edit: tiling.Edit) -> Nest:
+    """A nest with an edit of its tree number ``at``.
+
+    Raises ScheduleError where that is no tree of the program.
+    """
+    trees = (*nest.trees[:at], edit.of(nest.trees[at]), *nest.trees[at + 1 :])
+    tiling.verify(trees, context.program, context.machine.on.operations)
+    return replace(nest, rule=EDITED, trees=trees, choice=None)

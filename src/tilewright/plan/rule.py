@@ -39,6 +39,14 @@ class Context:
         return tiling.Prices(self.program, self.machine.on.operations)
 
     @cached_property
+    def extents(self) -> dict[str, dict[str, int]]:
+        """Elements of the axes of each stage; 0 where they are symbols."""
+        return {
+            st.name: {it.name: it.extent.as_int() if it.extent.is_const else 0 for it in st.iters}
+            for st in self.program.stages
+        }
+
+    @cached_property
     def _changed(self) -> dict[tuple[Step, ...], Context]:
         return {}
 

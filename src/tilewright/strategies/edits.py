@@ -1,41 +1,40 @@
-"""The strategy of edits: from the default's trees to the cheapest ones around them, one edit after the other.
+"""The strategy of edits: from the default plan to the cheapest ones around it, one move after the other.
 
-It has no language of its own: what it holds are plans, what it asks is their price. A measured plan lends its
-ratio of measured to priced seconds to what is made of it.
+A measured plan lends its ratio of measured to priced seconds to what is made of it.
 """
 
 from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from tilewright.plan import UnitPlan, edited, rewritten
+from tilewright.plan import UnitPlan
+from tilewright.strategies.moves import Moves, adopted
 from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
-from tilewright.support import ScheduleError
 
-#: Plans of which one nest's edits were tried without a better one, after which a search is exhausted.
+#: Plans that were tried without a better one, after which a search is exhausted.
 PATIENCE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class EditsStrategy:
-    """Best first by the price, over all edits of all nests."""
+    """Best first by the price, over all moves from all plans that were found."""
 
     name: str = "edits"
 
     def start(self, task: Task, history: History, rng: Random) -> Search:
         """Begin with the default plan, then the best trees of the history."""
-        return _EditsSearch(self.name, task, history)
+        return _EditsSearch(self.name, task, history, rng)
 
 
 class _EditsSearch:
-    def __init__(self, name: str, task: Task, history: History) -> None:
-        self._name, self._task, self._prices = name, task, Prices(task)
+    def __init__(self, name: str, task: Task, history: History, rng: Random) -> None:
+        self._name, self._moves, self._prices = name, Moves(task, rng), Prices(task)
         default = task.default().plan
         #: Plans whose edits have not been looked at, by what they are expected to take.
         self._open: list[tuple[float, int, UnitPlan]] = []
@@ -44,10 +43,8 @@ class _EditsSearch:
         self._proposed: set[UnitPlan] = set()
         self._best, self._idle, self._until = float("inf"), 0, float("inf")
         self._first = [default]
-        known = [t.candidate.plan for t in history.trials if t.status == "ok"]
-        for plan in (default, *(p for p in known if isinstance(p, UnitPlan))):
-            if plan.rewrites == default.rewrites:
-                self._add(plan, 1.0)
+        for plan in (default, *adopted(task, history)):
+            self._add(plan, 1.0)
 
     def end_by(self, until: float) -> None:
         """Give the next proposals by that moment of ``time.monotonic``; told before each."""
@@ -61,7 +58,7 @@ class _EditsSearch:
         while len(found) < count and self._open and time.monotonic() < self._until:
             _, _, plan = heapq.heappop(self._open)
             ratio = self._ratio.get(plan, 1.0)
-            for other in around(self._task, plan):
+            for other in self._moves.around(plan):
                 self._add(other, ratio)
             if plan not in self._proposed:
                 self._proposed.add(plan)
@@ -77,7 +74,7 @@ class _EditsSearch:
             priced = self._prices.seconds(plan)
             if priced:
                 self._ratio[plan] = trial.best / priced
-                for other in around(self._task, plan):
+                for other in self._moves.around(plan):
                     self._add(other, trial.best / priced)
             self._idle = 0 if trial.best < self._best else self._idle + 1
             self._best = min(self._best, trial.best)
@@ -94,15 +91,3 @@ class _EditsSearch:
         expected = float("inf") if priced is None else priced * ratio
         self._ratio.setdefault(plan, ratio)
         heapq.heappush(self._open, (expected, len(self._known), plan))
-
-
-def around(task: Task, plan: UnitPlan) -> Iterator[UnitPlan]:
-    """The plans that one edit of one nest makes."""
-    try:
-        context = rewritten(task.program, plan, task.machine, task.constants)[1]
-        context = context.after(tuple(step for nest in plan.nests for step in nest.steps))
-    except ScheduleError:
-        return
-    for n, nest in enumerate(plan.nests):
-        for _, other in edited(context, nest):
-            yield replace(plan, nests=(*plan.nests[:n], other, *plan.nests[n + 1 :]))

@@ -168,10 +168,9 @@ class _Applying:
 
         What is local inside of a thread's loop is the thread's own; elsewhere that storage is as it comes.
         """
-        for row in spine(place.nest)[1]:
-            for leaf in row.folded:
-                self.s = self.s.compute_at(leaf.stage, _inside(at))
         if at is not None:
+            for leaf in (leaf for row in spine(place.nest)[1] for leaf in row.folded):
+                self.s = self.s.compute_at(leaf.stage, at)
             self.s = self.s.compute_at(
                 place.value, at, **({"keep_storage": True} if place.scope == "whole" else {})
             )

@@ -85,6 +85,7 @@ class _Where:
     """The axes there are, and elements left of each; ``None`` where only the readers of a value say."""
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     lanes: bool = False
+    expanded: bool = False
     parallel: bool = False
     block: bool = False
     innermost: tuple[str, ...] = ()
@@ -106,7 +107,8 @@ class _Checker:
         self.once(stage, body)
         axes: dict[str, int | None] = {
             it.name: it.extent.as_int()
-            if it.extent.is_const and (around is None or it.kind != "par")
+            # ahead of all loops it is made whole
+            if it.extent.is_const and (around is None or not around.innermost or it.kind != "par")
             else None
             for it in stage.iters
         }
@@ -136,7 +138,7 @@ class _Checker:
 
     def level(self, b: Level, at: _Where) -> _Where:
         """The invariants of one loop; returns what is around its body."""
-        axes, sizes, once = dict(at.axes), dict(at.sizes), True
+        axes, sizes, once, rising = dict(at.axes), dict(at.sizes), True, False
         for axis, size in b.axes:
             self.axis(axis, axes, b)
             left = axes[axis]
@@ -147,10 +149,14 @@ class _Checker:
             if uneven and (at.kept or any(p.how in KEPT for row in spine(b)[1] for p in row.places)):
                 _fail("digits", f"tiles of {around[-1]} of what is kept have no parts of {size}", b)
             sizes[axis] = (*around, size)
+            # digits out of their order: there are more iterations than the elements around say
+            rising = rising or bool(around) and around[-1] < size
             once = once and left is not None and left <= size
             axes[axis] = size if left is None else min(size, left)
-            self.numbered(b, at, axis, left, size)
-        self.bind(b, at, once=once)
+            self.numbered(b, at, axis, None if rising else left, size)
+        if rising and len(b.axes) > 1:
+            _fail("digits", "levels of one loop over several axes stand in the order of their sizes", b)
+        self.bind(b, at, once=once, rising=rising)
         for key, value in b.hints:
             if key not in (*HINTS, *LEVEL_HINTS):
                 _fail("hints", f"there is no hint {key!r}", b)
@@ -161,6 +167,7 @@ class _Checker:
             axes=axes,
             sizes=sizes,
             lanes=at.lanes or b.bind == "vector",
+            expanded=at.expanded or b.bind in EXPANDED,
             parallel=at.parallel or b.bind == "parallel",
             block=at.block or b.bind.startswith("block"),
             innermost=(*at.innermost, *(axis for axis, _ in b.axes)),
@@ -169,9 +176,12 @@ class _Checker:
     def numbered(self, b: Level, at: _Where, axis: str, left: int | None, size: int) -> None:
         """Registers have no addresses: loops along what is kept in them are expanded, or of threads."""
         names = {part.partition("/")[0] for part in axis.split("*")}
+        if b.bind == "vector" and len(b.axes) > 1 and at.expanded and not names.isdisjoint(at.registers):
+            _fail("registers", "lanes along several axes of registers are outside of what is written out", b)
         if b.bind in (*EXPANDED, "virtual") or b.bind.startswith("thread") or names.isdisjoint(at.registers):
             return
-        if left is not None and left > size and not leaf_of(b).instruction:
+        # of a producer only what reads it says how many elements there are
+        if (left is None or left > size) and not leaf_of(b).instruction:
             _fail("registers", f"{axis} moves along registers, which have no addresses", b)
 
     def axis(self, axis: str, axes: dict[str, int | None], b: Level) -> None:
@@ -194,9 +204,9 @@ class _Checker:
                 del axes[name]
         axes[axis] = None if None in extents else prod(n for n in extents if n is not None)
 
-    def bind(self, b: Level, at: _Where, *, once: bool) -> None:
+    def bind(self, b: Level, at: _Where, *, once: bool, rising: bool) -> None:
         """What a level runs on agrees with what is around it and with the kinds of its axes."""
-        several = any((at.axes.get(axis) or 1) > 1 for axis, _ in b.axes)
+        several = rising or any((at.axes.get(axis) or 1) > 1 for axis, _ in b.axes)
         in_lanes = at.lanes and not leaf_of(b).instruction
         if in_lanes and (b.bind == "vector" or (b.bind != "unroll" and several)):
             _fail("lanes", "inside of lanes are expanded levels alone", b)
@@ -277,7 +287,11 @@ class _Checker:
     def order(self, b: Seq) -> None:
         """What is read in a level is made in it before."""
         before: dict[str, Place] = {}
-        for item in b.items:
+        for n, item in enumerate(b.items):
+            if isinstance(item, Place) and item.how == "copy":
+                late = {*computed_in(Seq(b.items[n + 1 :]))}.intersection(self.makers(item.value))
+                if late and item.value in self.buffers:
+                    _fail("producers", f"{item.value} is copied before {min(late)} makes it", item)
             if not isinstance(item, Place) or item.how not in MADE:
                 continue
             inside = set(computed_in(item.nest))

@@ -7,14 +7,16 @@ from math import exp, log
 from random import Random
 from typing import Final
 
-from tilewright.strategies.baselines.points import PointSearch
-from tilewright.strategies.joint.loops import LoopPoint
+from tilewright.plan import UnitPlan
+from tilewright.strategies.baselines.plans import PlanSearch
 from tilewright.strategies.search import History, Search, Task
 
 #: The temperature at first, in logarithms of seconds: plans of twice the time are taken one time in 32.
 HOT: Final = 0.2
 #: What is left of it after each trial.
 COOLING: Final = 0.97
+#: How often a step is the last one.
+LAST: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +30,23 @@ class AnnealStrategy:
         return _AnnealSearch(self.name, task, history, rng)
 
 
-class _AnnealSearch(PointSearch):
+class _AnnealSearch(PlanSearch):
     def __init__(self, name: str, task: Task, history: History, rng: Random) -> None:
         super().__init__(name, task, history, rng)
-        self._current = self._space.default
+        self._current = self._default
         self._temperature = HOT
 
-    def _next(self) -> LoopPoint:
-        """A neighbour of the current point, further away the longer those nearby are known."""
-        rng, point = self._rng, list(self._current)
-        if not point:
-            return self._current
-        while True:
-            at = rng.randrange(len(point))
-            point[at] = rng.randrange(len(self._space.parameters[at].options))
-            if rng.random() < 0.6:
-                return tuple(point)
+    def _next(self) -> UnitPlan:
+        """Some moves away from the current plan."""
+        plan = self._moves.drawn(self._current)
+        while self._rng.random() > LAST:
+            plan = self._moves.drawn(plan)
+        return plan
 
-    def _told(self, point: LoopPoint) -> None:
-        new, now = self._seconds[point], self._seconds.get(self._current, float("inf"))
+    def _told(self, plan: UnitPlan) -> None:
+        new, now = self._seconds[plan], self._seconds.get(self._current, float("inf"))
         self._temperature *= COOLING
         if new <= now or (
             new != float("inf") and self._rng.random() < exp(-(log(new) - log(now)) / self._temperature)
         ):
-            self._current = point
+            self._current = plan

@@ -1,25 +1,28 @@
-"""Evolutionary search: plans with fields of two good ones, and some fields drawn anew."""
+"""Evolutionary search: plans with nests of two good ones, and some decisions drawn anew."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from tilewright.strategies.baselines.points import PointSearch
-from tilewright.strategies.joint.loops import LoopPoint
+from tilewright.plan import UnitPlan
+from tilewright.strategies.baselines.plans import PlanSearch
 from tilewright.strategies.search import History, Search, Task
 
-#: Plans that are drawn at random before there are parents.
+#: Plans that are drawn at random before there are parents, and moves that they are away from the default.
 FOUNDERS: Final = 8
+FAR: Final = 4
 #: The best plans, of which parents are drawn.
 POPULATION: Final = 12
 #: Plans of which the best becomes a parent.
 TOURNAMENT: Final = 3
 #: The part of the plans that are drawn at random all the same.
 STRANGERS: Final = 0.1
-#: How often two parents exchange fields.
+#: How often two parents exchange nests.
 CROSSED: Final = 0.6
+#: How often a mutation is the last one.
+LAST: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +36,30 @@ class EvolutionaryStrategy:
         return _EvolutionarySearch(self.name, task, history, rng)
 
 
-class _EvolutionarySearch(PointSearch):
-    def _next(self) -> LoopPoint:
-        rng, ran = self._rng, [p for p, taken in self._seconds.items() if taken != float("inf")]
+class _EvolutionarySearch(PlanSearch):
+    def _next(self) -> UnitPlan:
+        rng, ran = self._rng, self._ran
         if len(self._proposed) < FOUNDERS or not ran or rng.random() < STRANGERS:
-            return self._space.sample(rng)
-        best = sorted(ran, key=self._seconds.__getitem__)[:POPULATION]
-        child = self._parent(best)
+            plan = self._default
+            for _ in range(FAR):
+                plan = self._moves.drawn(plan)
+            return plan
+        child = self._parent(ran[:POPULATION])
         if rng.random() < CROSSED:
-            other = self._parent(best)
-            child = tuple(rng.choice(pair) for pair in zip(child, other, strict=True))
-        return self._mutated(child)
+            child = self._crossed(child, self._parent(ran[:POPULATION]))
+        child = self._moves.drawn(child)
+        while rng.random() > LAST:
+            child = self._moves.drawn(child)
+        return child
 
-    def _parent(self, best: list[LoopPoint]) -> LoopPoint:
+    def _parent(self, best: list[UnitPlan]) -> UnitPlan:
         return best[min(self._rng.randrange(len(best)) for _ in range(TOURNAMENT))]
 
-    def _mutated(self, point: LoopPoint) -> LoopPoint:
-        """One field drawn anew, or a step further, and each other one as rarely as there are many."""
-        rng, parameters = self._rng, self._space.parameters
-        if not parameters:
-            return point
-        out, sure = list(point), rng.randrange(len(parameters))
-        for n, parameter in enumerate(parameters):
-            if n == sure or rng.random() < 1 / (2 * len(parameters)):
-                last = len(parameter.options) - 1
-                step = min(max(out[n] + rng.choice((-1, 1)), 0), last)
-                out[n] = step if rng.random() < 0.5 else rng.randint(0, last)
-        return tuple(out)
+    def _crossed(self, a: UnitPlan, b: UnitPlan) -> UnitPlan:
+        """Each nest of one of two plans, where these are of the same stages."""
+        same = a.rewrites == b.rewrites and [(n.root, n.stages, n.steps) for n in a.nests] == [
+            (n.root, n.stages, n.steps) for n in b.nests
+        ]
+        if not same:
+            return a
+        return replace(a, nests=tuple(self._rng.choice(pair) for pair in zip(a.nests, b.nests, strict=True)))
