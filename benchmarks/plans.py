@@ -82,10 +82,10 @@ def drawn(name: str, task: Task, count: int) -> tuple[Variants, list[UnitPlan]]:
 
 
 def edits_of(task: Task, plan: UnitPlan, count: int) -> Iterator[UnitPlan]:
-    """Plans that are an edit away from one, then those around these."""
-    todo, seen = [plan], {plan}
+    """Plans that are a move away from one, then those around these."""
+    todo, seen, moves = [plan], {plan}, Moves(task, random.Random(1))
     for now in todo:
-        for other in around(task, now):
+        for other in moves.around(now):
             if other in seen:
                 continue
             if len(seen) > count:

@@ -150,7 +150,7 @@ class _Checker:
                 _fail("digits", f"tiles of {around[-1]} of what is kept have no parts of {size}", b)
             sizes[axis] = (*around, size)
             # digits out of their order: there are more iterations than the elements around say
-            rising = rising or bool(around) and around[-1] < size
+            rising = rising or (bool(around) and around[-1] < size)
             once = once and left is not None and left <= size
             axes[axis] = size if left is None else min(size, left)
             self.numbered(b, at, axis, None if rising else left, size)

@@ -26,7 +26,7 @@ def task_of(name):
 
 
 def planted(name, seed):
-    """Seconds of plans that grow with the lines in which they differ from one, some moves from the default."""
+    """Seconds that grow with the lines in which plans differ from one, some moves from the default."""
     moves, task = Moves(task_of(name), Random(seed)), task_of(name)
     best = task.default().plan
     for _ in range(6):
