@@ -51,10 +51,10 @@ class Cost:
     @property
     def cycles(self) -> float:
         """The longest term, a part of the others, and what nothing hides."""
-        work = max(self.issue, self.latency)
-        terms = (work, self.second, self.third, self.memory)
+        work = max(self.issue, self.latency, self.code)
+        terms = (work, self.second, self.third, self.memory, self.loops)
         longest = max(terms)
-        return longest + SHOWN * (sum(terms) - longest) + self.loops + self.code + self.threads
+        return longest + SHOWN * (sum(terms) - longest) + self.threads
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -82,7 +82,7 @@ def cost_of(tree: LoopTree, machine: Machine) -> Cost:
         fetched += written * turn.passes
         if machine.threads > 1 and turn.shared is not None:
             count = 1.0
-            for name, extent, kind, _ in loops:
+            for name, extent, kind, _, _ in loops:
                 if kind == "parallel":
                     started[name] = count
                 count *= extent
@@ -127,13 +127,12 @@ def _turn(loops: Sequence[Loop], threads: int) -> _Turn:
             if vector is None and kind == "vector":
                 vector = loop
         elif kind == "serial" or kind == "parallel":
-            if copies > 1:
-                written *= copies
-                turns *= copies
-                copies = 1.0
-            elif written == 1:
-                passes *= loop.extent
-            turns *= loop.extent
+            if copies == written == 1:
+                passes *= loop.extent / loop.written
+            # what is written out around a loop is turns
+            turns *= copies * loop.extent
+            written *= copies * loop.written
+            copies = 1.0
             expanded.clear()
             last = loop.name
             if shared is None and kind == "parallel":
@@ -195,7 +194,11 @@ def _cost(
         if last is not None and len(outside) < len(work.accesses):
             kept = [a for a in work.accesses if a.kept and a.writes]
             if kept and any(a.writes and last not in a.loops for a in work.accesses):
+                moving = kept[0].loops
                 latency = turns * target.fma_latency
+                for name, extent, *_ in expanded:
+                    if name not in moving:
+                        latency *= extent
     second, third, memory = _traffic(loops, outside, levels, share)
     return instructions, issue, latency, second, third, memory, turns * LOOP_CYCLES
 
@@ -214,14 +217,14 @@ def _registers(work: Work, expanded: Sequence[Loop], lanes: float) -> float:
 
 def _shared(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
     """What is loaded for one turn of the outermost expanded loop that reads some of it again."""
-    extents = {name: extent for name, extent, _, _ in expanded}
+    extents = {name: extent for name, extent, *_ in expanded}
     meeting: set[str] = set()
     for place in a.places:
         along = [name for term in place for _, name in term.inner if name in extents]
         if len(along) > 1:
             meeting.update(along)
     found = 0.0
-    for name, extent, kind, _ in expanded:
+    for name, extent, kind, _, _ in expanded:
         if found and name in a.loops:
             found *= extent / lanes if kind == "vector" and name in a.together else extent
         elif not found and kind != "vector" and (name in meeting or name not in a.loops):
@@ -239,7 +242,7 @@ def _instruction_cycles(work: Work, target: Target) -> float:
 def _instances(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
     """Instructions that an access takes in one turn of the innermost loop that is left."""
     count, moving = 1.0, 0
-    for name, extent, kind, _ in expanded:
+    for name, extent, kind, _, _ in expanded:
         if name in a.loops:
             moving += 1
             # registers have no order in which elements lie together
@@ -250,9 +253,9 @@ def _instances(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
 
 def _distinct(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
     """The same where copies meet: taps of a window that two rows of a tile have in common are loaded once."""
-    extents = {name: extent for name, extent, kind, _ in expanded if kind != "vector"}
+    extents = {name: extent for name, extent, kind, _, _ in expanded if kind != "vector"}
     count = 1.0
-    for name, extent, kind, _ in expanded:
+    for name, extent, kind, _, _ in expanded:
         if kind == "vector" and name in a.loops:
             count *= extent / lanes if name in a.together else extent
     for place in a.places:
@@ -300,7 +303,7 @@ def _misses(
     for a, table in zip(accesses, tables, strict=True):
         found = float(table[depth])
         for at in range(depth - 1, -1, -1):
-            name, extent, _, _ = loops[at]
+            name, extent, *_ = loops[at]
             kept = totals[at + 1] <= room
             if name in a.loops:
                 # the union where iterations overlap, each anew where they do not stay

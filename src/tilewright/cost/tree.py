@@ -7,7 +7,7 @@ follow from the extents of the loops inside. Loops of one iteration are left out
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -108,7 +108,7 @@ class Access(NamedTuple):
         whole, values = [1] * (last + 2), [1] * (last + 2)
         now = self.width
         out = [now]
-        for name, extent, _, _ in reversed(loops):
+        for name, extent, _, _, _ in reversed(loops):
             if name in moved:
                 for c, term in moved[name]:
                     n, stride, quotient, modulus, total, before = term
@@ -160,12 +160,13 @@ class Work(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """A loop, its kind, and what is inside."""
+    """A loop, its kind, what is inside, and how often that is written out where turns still follow turns."""
 
     name: str
     extent: int
     kind: str
     body: tuple[Node, ...]
+    written: int = 1
 
 
 Node: TypeAlias = Loop | Work
@@ -225,9 +226,14 @@ def _canonical(node: Node, depth: Mapping[str, int]) -> tuple[object, ...]:
     return node.operations, node.element, node.instruction, tuple(accesses)
 
 
-def loop(name: str, extent: int, kind: str, body: Sequence[Node]) -> tuple[Node, ...]:
+def loop(
+    name: str, extent: int, kind: str, body: Sequence[Node], hints: Iterable[tuple[str, str]] = ()
+) -> tuple[Node, ...]:
     """A loop around nodes; of one iteration, the nodes alone."""
-    return (Loop(name, extent, kind, tuple(body)),) if extent > 1 and body else tuple(body)
+    if extent <= 1 or not body:
+        return tuple(body)
+    written = next((int(value) for key, value in hints if key == "unroll"), 1)
+    return (Loop(name, extent, kind, tuple(body), min(written, extent)),)
 
 
 def terms_of(x: Index, loops: frozenset[str] | None = None) -> Place:
@@ -286,7 +292,7 @@ def tree_of(func: LoopFunction, operations: Operations | None = None) -> LoopTre
             extent = _turns(s, env) if s.extent.is_const and s.lo.is_const else UNKNOWN_EXTENT
             inside = around | {s.var} if extent > 1 else around
             body = visit(s.body, {**env, s.var: (s.lo, s.hi - 1)}, inside)
-            return loop(s.var, extent, s.kind.name, body)
+            return loop(s.var, extent, s.kind.name, body, s.hints)
         return (work(s, env, around),) if isinstance(s, Block) else ()
 
     def placed(

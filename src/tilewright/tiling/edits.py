@@ -31,11 +31,12 @@ from tilewright.tiling.grammar import (
     items_of,
     sequence,
 )
-from tilewright.tiling.walk import bodies, next_of, spine
+from tilewright.tiling.walk import Row, bodies, next_of, spine
 
 Change = Callable[[Level], Body]
-#: Iterations that are worth being written out, at most.
+#: Iterations that are worth being written out, at most: of one level, and of all that are inside of it.
 MOST_EXPANDED: Final = 32
+MOST_COPIES: Final = 256
 #: Sizes that a level is split by: multiples of its own.
 MULTIPLES: Final = (2, 4, 8, 16, 64)
 
@@ -43,8 +44,8 @@ MULTIPLES: Final = (2, 4, 8, 16, 64)
 class LevelAt(msgspec.Struct, frozen=True):
     """A level as edits see it: ``whole`` are the elements around it, 0 where that is not known.
 
-    ``is_last`` says that no level of its stage is inside of it, ``is_innermost`` that none which is a loop,
-    nor another stage's loops.
+    ``is_last`` says that no level of its stage is inside of it. ``copies`` are those of what is written out
+    inside; 0 where a loop is inside, or another stage's.
     """
 
     stage: str
@@ -53,7 +54,7 @@ class LevelAt(msgspec.Struct, frozen=True):
     whole: int
     bind: Bind
     is_last: bool
-    is_innermost: bool
+    copies: int
 
     @property
     def place(self) -> tuple[str, str, int]:
@@ -80,11 +81,9 @@ class Around(msgspec.Struct, frozen=True):
             left, rows = dict(extents.get(stage, {})), spine(body)[1]
             for n, row in enumerate(rows):
                 whole, last = left.get(row.axis, 0), n == len(rows) - 1
-                innermost = all(inner.level.bind in EXPANDED for inner in rows[n + 1 :]) and not any(
-                    place.how not in KEPT for inner in rows[n:] for place in inner.places
-                )
-                found.append(LevelAt(stage, row.axis, row.size, whole, row.level.bind, last, innermost))
                 left[row.axis] = min(row.size, whole) if whole else row.size
+                copies = _copies(rows, n, left)
+                found.append(LevelAt(stage, row.axis, row.size, whole, row.level.bind, last, copies))
         return cls(nest, tuple(found))
 
 
@@ -215,7 +214,8 @@ class Bound(_OfLevel, frozen=True):
         """What one thread does: in order, written out where no loop is inside, in lanes at the end."""
         for level in at.levels:
             binds: list[Bind] = ["serial"]
-            binds += ["unroll"] if level.is_innermost and 1 < level.count <= MOST_EXPANDED else []
+            most = min(MOST_EXPANDED, MOST_COPIES // level.copies) if level.copies else 0
+            binds += ["unroll"] if 1 < level.count <= most else []
             binds += ["vector"] if level.is_last and level.count > 1 else []
             if not level.bind.startswith(("block", "thread", "parallel")):
                 yield from (cls(*level.place, to) for to in binds if to != level.bind)
@@ -452,6 +452,20 @@ def _stages(nest: Nest) -> Iterator[tuple[str, Body]]:
     for b in bodies(nest.body):
         if isinstance(b, Place) and b.how in MADE and b.nest is not None and not isinstance(b.nest, Leaf):
             yield b.value, b.nest
+
+
+def _copies(rows: list[Row], n: int, left: dict[str, int]) -> int:
+    """The copies of what is written out inside of a row; 0 where a loop or another stage is inside."""
+    if any(place.how not in KEPT for row in rows[n:] for place in row.places):
+        return 0
+    copies, left = 1, dict(left)
+    for row in rows[n + 1 :]:
+        if row.level.bind not in EXPANDED:
+            return 0
+        whole = left.get(row.axis, 0)
+        copies *= -(-whole // row.size) if row.level.bind == "unroll" and whole else 1
+        left[row.axis] = row.size
+    return copies
 
 
 def _reader_of(nest: Nest, value: str) -> str:

@@ -82,7 +82,7 @@ class Prices:
         out = ahead
         for bind, each in self._turns(b, here) if here.borders else [(b.bind, here)]:
             name, count, inside = self._entered(b, each)
-            out += loop(name, count, bind, self._walk(b.body, inside, stored))
+            out += loop(name, count, bind, self._walk(b.body, inside, stored), b.hints)
         return out
 
     def _meets_borders(self, place: Place, stage: str) -> bool:
