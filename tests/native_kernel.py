@@ -35,6 +35,7 @@ STATED = replace(
 #: The same with all instructions for lanes that this machine has, at a rate that pays.
 LANES = replace(
     STATED,
+    features=STATED.features.union(*(k.features for k in HOST.instructions if k.result.scope != TILE)),
     instructions=tuple(
         replace(known, per_cycle=STATED.fma_per_cycle)
         for known in HOST.instructions

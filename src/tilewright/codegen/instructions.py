@@ -7,10 +7,10 @@ from typing import Final
 
 from tilewright.codegen.accesses import split_lane
 from tilewright.codegen.llvm.values import Val
-from tilewright.codegen.memory import MemoryBuffer
+from tilewright.codegen.memory import MemoryBuffer, RegisterBuffer
 from tilewright.codegen.tiles import Tiles
 from tilewright.ir import Along, Exec, Load, Window
-from tilewright.support import ScheduleError, TargetError
+from tilewright.support import InternalError, ScheduleError, TargetError
 from tilewright.target import Emission, Instruction, find_operation
 
 LANE_BITS: Final = 32
@@ -83,10 +83,7 @@ class Instructions(Tiles):
         st, b = self.state, self.b
         buf = st.buffers[w.buffer]
         if not isinstance(buf, MemoryBuffer):
-            raise ScheduleError(
-                f"{instruction.name} reads {w.buffer}, which is in registers",
-                hint="keep operands of instructions in memory",
-            )
+            return self._register_words(buf, w, instruction)
         dtype, depth = buf.buffer.dtype, instruction.depth
         self._require_together(buf, w, instruction)
         access = self._access(buf, w.offsets)
@@ -108,6 +105,22 @@ class Instructions(Tiles):
         v = b.load_words(p, dtype, lanes, mask)
         loads[key] = (v, buf.version, b.scope)
         return v
+
+    def _register_words(self, buf: RegisterBuffer, w: Window, instruction: Instruction) -> Val:
+        """Words of a register that holds the elements of all lanes together, lane after lane."""
+        depth, whole = instruction.depth, tuple(range(len(w.extents) - 1))
+        first, lane, _ = self.register_key(buf, w.offsets)
+        if any(w.extents[d] != 1 for d in whole) or lane not in (0, depth) or buf.strides[-1] != 1:
+            raise ScheduleError(
+                f"{instruction.name}: the {depth} elements of each lane of the register {w.buffer} do not "
+                "follow those of the lane before",
+                hint="make the dimension that it takes the last one, with all lanes side by side",
+            )
+        lanes = self.state.width if lane else 1
+        found = buf.get(self.b, (first, 1, lanes * depth))
+        if found is None:
+            raise InternalError(f"register {w.buffer} is read by {instruction.name} before it is written")
+        return self.b.as_words(found, lanes)
 
     def _guarded_words(self, buf: MemoryBuffer, p: Val, lanes: int, mask: Val | None) -> Val:
         """Words that may only be read where the present conditions hold."""
