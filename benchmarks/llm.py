@@ -1,7 +1,7 @@
 """Language models with random weights: prompts and tokens a second, and the share of the memory's bandwidth.
 
     python benchmarks/llm.py [--models small,qwen3] [--bits 0,8,4] [--lengths 128,512] [--tokens 32]
-                             [--against transformers] [--threads 2] [--json]
+                             [--against transformers] [--accuracy 0.02] [--threads 2] [--json]
 
 Checkpoints of published shapes are written with random numbers in bf16, and loaded as `tilewright.llm.load`
 loads any: `--bits 0` multiplies by them as they are, 8 and 4 round them to blocks of 32. A row a model,
@@ -130,6 +130,7 @@ def main() -> None:
     parser.add_argument("--lengths", default="128,512")
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--against", default="")
+    parser.add_argument("--accuracy", default="auto")
     parser.add_argument("--threads", type=int, default=available_cpus())
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -142,12 +143,15 @@ def main() -> None:
             rows: list[dict[str, object]] = []
             for bits in map(int, names(given.bits)):
                 start = time.perf_counter()
-                model = llm.load(folder, capacity=longest, threads=given.threads, bits=bits or None)
+                how = given.accuracy if bits else "auto"
+                model = llm.load(
+                    folder, capacity=longest, threads=given.threads, bits=bits or None, accuracy=how
+                )
                 compiled, nbytes = time.perf_counter() - start, model.model.constant_bytes
                 for length in lengths:
                     prompt, token = timed(model, length, given.tokens)
                     share = nbytes / (token / 1e3) / limits.bandwidth(nbytes)
-                    row = {"engine": "tilewright", "bits": bits, "length": length, "compile_s": compiled}
+                    row = {"engine": "tilewright", "bits": bits, "length": length, "accuracy": how, "compile_s": compiled}
                     row |= {"weights": nbytes, "prompt_ms": prompt, "token_ms": token, "bandwidth": share}
                     rows.append(row)
             if "transformers" in names(given.against):

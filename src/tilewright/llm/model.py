@@ -62,6 +62,7 @@ def load(
     tokenizer: Any = None,
     requests: int = 1,
     bits: int | None = None,
+    accuracy: str | float = "auto",
 ) -> LanguageModel:
     """The language model in a folder, or in a file, compiled for texts of up to ``capacity`` tokens.
 
@@ -69,7 +70,9 @@ def load(
     and weights in safetensors files, or with a GGUF file of llama.cpp, of a family that
     :mod:`tilewright.llm.families` knows; and with ``tokenizer.json``. ``tokenizer`` is one of the package
     ``tokenizers``, in place of the folder's. So many ``requests`` may run as one batch.
-    ``bits``, 4 or 8, has matrices of checkpoints rounded to so many, in blocks of 32.
+    ``bits``, 4 or 8, has matrices of checkpoints rounded to so many, in blocks of 32. ``accuracy`` is that of
+    :func:`tilewright.compile`: from about 0.01 on products with matrices in blocks multiply bytes, to which
+    activations are rounded block by block.
 
     Raises InputError where there is no model there, ModelError for one that is no language model, for weights
     that are missing or cut off, and for a tokenizer of another model, UnsupportedOperatorError for another
@@ -119,7 +122,7 @@ def load(
             hint="it is that of another model",
         )
     state = {cache.past: cache.present for cache in caches} if kept else None
-    model = compile_model(read, shapes=shapes, dynamic=sizes, threads=threads, state=state)
+    model = compile_model(read, shapes=shapes, dynamic=sizes, threads=threads, accuracy=accuracy, state=state)
     given = tuple(name for name in _PLAIN if name in inputs)
     return LanguageModel(model, given, tuple(caches), most, words, ends, together, folder.chat)
 
