@@ -151,7 +151,13 @@ def main() -> None:
                 for length in lengths:
                     prompt, token = timed(model, length, given.tokens)
                     share = nbytes / (token / 1e3) / limits.bandwidth(nbytes)
-                    row = {"engine": "tilewright", "bits": bits, "length": length, "accuracy": how, "compile_s": compiled}
+                    row = {
+                        "engine": "tilewright",
+                        "bits": bits,
+                        "length": length,
+                        "accuracy": how,
+                        "compile_s": compiled,
+                    }
                     row |= {"weights": nbytes, "prompt_ms": prompt, "token_ms": token, "bandwidth": share}
                     rows.append(row)
             if "transformers" in names(given.against):

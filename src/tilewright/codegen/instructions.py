@@ -82,17 +82,14 @@ class Instructions(Tiles):
         """The elements of a window as one word a lane, or one for all."""
         st, b = self.state, self.b
         buf = st.buffers[w.buffer]
+        self._require_together(buf, w, instruction)
         if not isinstance(buf, MemoryBuffer):
             return self._register_words(buf, w, instruction)
         dtype, depth = buf.buffer.dtype, instruction.depth
-        self._require_together(buf, w, instruction)
         access = self._access(buf, w.offsets)
         lane, _, irregular = split_lane(*self._offset(access))
         if irregular or lane not in (0, depth):
-            raise ScheduleError(
-                f"{instruction.name}: lanes of {w.buffer} do not lie side by side",
-                hint=f"store its {depth} elements of each lane together, lane after lane (set_layout, cache)",
-            )
+            raise _apart(w, instruction)
         lanes = st.width if lane else 1
         mask = st.mask if lanes > 1 else None
         p, loads, at = self._first_lane(buf, access)
@@ -108,16 +105,10 @@ class Instructions(Tiles):
 
     def _register_words(self, buf: RegisterBuffer, w: Window, instruction: Instruction) -> Val:
         """Words of a register that holds the elements of all lanes together, lane after lane."""
-        depth, whole = instruction.depth, tuple(range(len(w.extents) - 1))
-        first, lane, _ = self.register_key(buf, w.offsets)
-        if any(w.extents[d] != 1 for d in whole) or lane not in (0, depth) or buf.strides[-1] != 1:
-            raise ScheduleError(
-                f"{instruction.name}: the {depth} elements of each lane of the register {w.buffer} do not "
-                "follow those of the lane before",
-                hint="make the dimension that it takes the last one, with all lanes side by side",
-            )
-        lanes = self.state.width if lane else 1
-        found = buf.get(self.b, (first, 1, lanes * depth))
+        first, lane, lanes = self.register_key(buf, w.offsets)
+        if lane not in (0, instruction.depth):
+            raise _apart(w, instruction)
+        found = buf.get(self.b, (first, 1, lanes * instruction.depth))
         if found is None:
             raise InternalError(f"register {w.buffer} is read by {instruction.name} before it is written")
         return self.b.as_words(found, lanes)
@@ -130,7 +121,9 @@ class Instructions(Tiles):
         one = b.reduce("or", guard) if guard.lanes > 1 else guard
         return b.load_words(b.select(one, p, b.zeros(p.root)), dtype, 1)
 
-    def _require_together(self, buf: MemoryBuffer, w: Window, instruction: Instruction) -> None:
+    def _require_together(
+        self, buf: MemoryBuffer | RegisterBuffer, w: Window, instruction: Instruction
+    ) -> None:
         """Refuse a window whose elements are not consecutive in memory: a layout set after ``tensorize``."""
         for d, extent in enumerate(w.extents):
             if extent > 1 and self._distances(buf, w, Along(d, extent, 1)) != list(range(extent)):
@@ -139,6 +132,14 @@ class Instructions(Tiles):
                     "together do not lie together in memory",
                     hint="store that dimension innermost, in groups (set_layout, cache)",
                 )
+
+
+def _apart(w: Window, instruction: Instruction) -> ScheduleError:
+    depth = instruction.depth
+    return ScheduleError(
+        f"{instruction.name}: lanes of {w.buffer} do not lie side by side",
+        hint=f"store its {depth} elements of each lane together, lane after lane (set_layout, cache)",
+    )
 
 
 def _has_lanes(instruction: Instruction) -> bool:

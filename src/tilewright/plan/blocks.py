@@ -29,10 +29,9 @@ from tilewright.tiling import Cut, Leaf, Place, Step, chain, sequence
 MOST_ROWS: Final = 4
 """Rows of a tile: weights are unpacked once for them. In registers each has a vector or more of sums."""
 BYTES_AHEAD: Final = 4096
-"""Bytes ahead of which dots ask for weights, into the second cache level: nothing is left of the time between
-loads that the hardware's own requests need. Granite Rapids, 4 bits, one thread, us without and with 2, 4, 8
-and 16 KiB: 4096x4096 by one row from memory 1022, 821, 817, 771, 760, from the third level 921, 659, 604, 657,
-630; 2048x2048 by four rows 177, 146, 153, 152, 153."""
+"""Bytes ahead of which dots ask for weights, into the second cache level. Granite Rapids, 4 bits, one thread,
+us without and with 2, 4, 8 and 16 KiB: 4096x4096 by one row from memory 1022, 821, 817, 771, 760, from the third
+level 921, 659, 604, 657, 630; 2048x2048 by four rows 177, 146, 153, 152, 153."""
 MOST_TERMS: Final = 64
 """Terms of an inner sum that are expanded at once; of longer ones groups, in a loop."""
 
@@ -103,9 +102,7 @@ def _only_for(program: Program, buffer: str, reader: Stage) -> Stage | None:
 
 
 def _shifts(stage: Stage) -> bool:
-    return any(
-        isinstance(e, Binary) and e.op == "shr" for root in stmt_exprs(stage.body) for e in walk(root)
-    )
+    return any(isinstance(e, Binary) and e.op == "shr" for root in stmt_exprs(stage.body) for e in walk(root))
 
 
 def _dot(target: Target, inner: Stage) -> Instruction | None:

@@ -45,7 +45,7 @@ def in_panels(values: Array) -> Array:
 
 
 def as_bytes(words: Array, bits: int) -> Array:
-    """Words of signed numbers as bytes [panel, words, four of each column] of unsigned ones, half a range more.
+    """Words of signed numbers as bytes [panel, words, four a column] of unsigned ones, half a range more.
 
     Dots take four neighbours together: the byte ``j`` of a word has the numbers ``j``, ``4 + j`` and so on.
     """
@@ -62,7 +62,7 @@ def as_bytes(words: Array, bits: int) -> Array:
 def block_quantize(ctx: Context, x: Operand) -> tuple[Operand, Operand, Operand]:
     """Rows in blocks of bytes: q = round(x / scale), scale = max |x| / 127 of each block, and the sums of q.
 
-    `x` is [rows, depth], q [rows, blocks, block]. Blocks of numbers so small that 1 / scale is none are zeros.
+    `x` is [rows, depth], q [rows, blocks, block]. Blocks so small that 1 / scale is infinite are zeros.
     """
     block = ctx.integer("block")
     rows, depth = x.shape

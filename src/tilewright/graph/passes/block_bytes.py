@@ -103,7 +103,9 @@ def _emit(rewriter: Rewriter, node: Node, made: dict[tuple[str, int], tuple[str,
     packed = rewriter.constant(as_bytes(rewriter.constants[words], bits), f"{output}.bytes")
     # numbers are half of their range larger now, and so are zero points
     zeros = [
-        rewriter.constant((rewriter.constants[z].astype(np.float32) + np.float32(1 << (bits - 1))), f"{output}.unsigned")
+        rewriter.constant(
+            (rewriter.constants[z].astype(np.float32) + np.float32(1 << (bits - 1))), f"{output}.unsigned"
+        )
         for z in zero
     ]
     inputs = (held, packed, scale, *(zeros or [""]), steps, sums)

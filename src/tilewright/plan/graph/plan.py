@@ -33,8 +33,8 @@ class PassPlan:
     """The passes that depend on the machine; others always run.
 
     ``integer``: products of quantised values are made those of unsigned and signed bytes. ``fill``,
-    ``merge``, ``narrow`` and ``bytes`` are left out where they are ``None``. ``copies`` are values that several kernels
-    read from one copy, which may lie otherwise; they are made last.
+    ``merge``, ``narrow`` and ``bytes`` are left out where they are ``None``. ``copies`` are values that
+    several kernels read from one copy, which may lie otherwise; they are made last.
     """
 
     integer: bool = False
