@@ -30,8 +30,8 @@ MOST_ROWS: Final = 4
 """Rows of a tile: weights are unpacked once for them. In registers each has a vector or more of sums."""
 BYTES_AHEAD: Final = 4096
 """Bytes ahead of which dots ask for weights, into the second cache level. Granite Rapids, 4 bits, one thread,
-us without and with 2, 4, 8 and 16 KiB: 4096x4096 by one row from memory 1022, 821, 817, 771, 760, from the third
-level 921, 659, 604, 657, 630; 2048x2048 by four rows 177, 146, 153, 152, 153."""
+us without and with 2, 4, 8 and 16 KiB: 4096x4096 by one row from memory 1022, 821, 817, 771, 760, from the
+third level 921, 659, 604, 657, 630; 2048x2048 by four rows 177, 146, 153, 152, 153."""
 MOST_TERMS: Final = 64
 """Terms of an inner sum that are expanded at once; of longer ones groups, in a loop."""
 
