@@ -1,11 +1,11 @@
-"""Other engines of language models for `benchmarks/llm.py`: a checkpoint in their form, prompts and tokens of it.
+"""Other engines of language models for `benchmarks/llm.py`: a checkpoint in their form, prompts and tokens.
 
-llama.cpp (package llama-cpp-python) reads a GGUF file that is written here: F32, or Q8_0 and Q4_0, whose blocks
-are those that `tilewright.llm.load(bits=…)` rounds to, too. onnxruntime-genai reads what its own builder makes,
-with int8 activations (`accuracy_level` 4), as its packages for CPUs have it.
+llama.cpp (package llama-cpp-python) reads a GGUF file that is written here: F32, or Q8_0 and Q4_0, whose
+blocks are those that `tilewright.llm.load(bits=…)` rounds to, too. onnxruntime-genai reads what its own
+builder makes, with int8 activations (`accuracy_level` 4), as its packages for CPUs have it.
 """
 
-import ctypes
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -80,15 +80,13 @@ class LlamaCpp:
     """llama.cpp by its C interface: greedy tokens."""
 
     name = "llama.cpp"
+    bits = (0, 4, 8)
 
     def __init__(self, folder: Path, entries: dict[str, int], longest: int, bits: int, threads: int) -> None:
         c = self._c = optional_module("llama_cpp")
-        pass
         c.llama_backend_init()
         path = write_gguf(folder, entries, longest, bits)
-        told = c.llama_model_default_params()
-        told.use_extra_bufts = bool(int(__import__("os").environ.get("EXTRA","1")))
-        self._model = c.llama_model_load_from_file(str(path).encode(), told)
+        self._model = c.llama_model_load_from_file(str(path).encode(), c.llama_model_default_params())
         how = c.llama_context_default_params()
         how.n_ctx, how.n_batch, how.n_ubatch = longest, PART, PART
         how.n_threads = how.n_threads_batch = threads
@@ -118,23 +116,40 @@ class LlamaCpp:
         return int(np.ctypeslib.as_array(scores, (self._scores,)).argmax())
 
 
-def _SILENT(c: Any) -> Any:
-    global _kept
-    _kept = c.llama_log_callback(lambda *_: None)
-    return _kept
+def _with_tokens(folder: Path, given: Path, count: int) -> None:
+    """The checkpoint with a vocabulary and a token that ends texts, which the builder asks for."""
+    tokenizers, transformers = optional_module("tokenizers"), optional_module("transformers")
+    if given.exists():
+        return
+    given.mkdir()
+    words = tokenizers.models.WordLevel({f"t{n}": n for n in range(count)}, unk_token="t0")
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(words), unk_token="t0")
+    made.save_pretrained(given)
+    entries = json.loads((folder / "config.json").read_text())
+    (given / "config.json").write_text(json.dumps(entries | {"bos_token_id": 1, "eos_token_id": count - 1}))
+    (given / "model.safetensors").symlink_to(folder / "model.safetensors")
 
 
 class Genai:
     """onnxruntime-genai: greedy tokens."""
 
     name = "onnxruntime-genai"
+    bits = (0, 4)
 
     def __init__(self, folder: Path, entries: dict[str, int], longest: int, bits: int, threads: int) -> None:
         og = self._og = optional_module("onnxruntime_genai")
-        made = folder / f"genai-{bits}"
-        kind = {0: "fp32", 4: "int4", 8: "int8"}[bits]
-        command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", str(folder), "-o", str(made)]
-        command += ["-p", kind, "-e", "cpu", "-c", str(folder / "cache")]
+        made, given = folder / f"genai-{bits}", folder / "given"
+        _with_tokens(folder, given, entries["vocab_size"])
+        command = [
+            sys.executable,
+            "-m",
+            "onnxruntime_genai.models.builder",
+            "-i",
+            str(given),
+            "-o",
+            str(made),
+        ]
+        command += ["-p", "int4" if bits else "fp32", "-e", "cpu", "-c", str(folder / "cache")]
         if bits:
             command += ["--extra_options", "int4_accuracy_level=4", "int4_block_size=32"]
         subprocess.run(command, check=True, capture_output=True)
@@ -159,3 +174,6 @@ class Genai:
     def _next(self) -> int:
         self._generator.generate_next_token()
         return int(self._generator.get_next_tokens()[0])
+
+
+ENGINES = {engine.name: engine for engine in (LlamaCpp, Genai)}

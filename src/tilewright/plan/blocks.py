@@ -28,6 +28,9 @@ from tilewright.tiling import Cut, Leaf, Place, Step, chain, sequence
 
 MOST_ROWS: Final = 4
 """Rows of a tile: weights are unpacked once for them. In registers each has a vector or more of sums."""
+MOST_ROWS_OF_DOTS: Final = 6
+"""The same of dots. Granite Rapids, 48x1024x1024, 4 bits, one thread, us by tiles of 4, 6 and 8 rows of 32
+columns: 298, 268, 273; of 6, 8, 12 and 16 rows of 16 columns 297, 290, 285, 288."""
 BYTES_AHEAD: Final = 4096
 """Bytes ahead of which dots ask for weights, into the second cache level. Granite Rapids, 4 bits, one thread,
 us without and with 2, 4, 8 and 16 KiB: 4096x4096 by one row from memory 1022, 821, 817, 771, 760, from the
@@ -136,7 +139,8 @@ class BlocksRule(Rule[BlocksProblem, BlocksPlan]):
         """Half of the registers for sums: all columns of a panel for one row."""
         target = problem.context.machine.target
         extent = problem.outer.iters[0].extent
-        rows = min(MOST_ROWS, extent.as_int()) if extent.is_const else MOST_ROWS
+        most = MOST_ROWS if problem.instruction is None else MOST_ROWS_OF_DOTS
+        rows = min(most, extent.as_int()) if extent.is_const else most
         vectors = max(1, target.vector_registers // 2 // rows)
         columns = self._lanes(problem.context)
         while columns * 2 <= min(problem.panel, vectors * self._lanes(problem.context)):
