@@ -134,7 +134,7 @@ def model_argument(command: _F) -> _F:
 def loading_options(command: _F) -> _F:
     """Add what decides how a language model is loaded, and pass it as ``how``, the arguments of ``load``.
 
-    These are ``--capacity``, ``--bits``, ``--accuracy`` and ``--threads``.
+    These are ``--capacity``, ``--bits``, ``--accuracy``, ``--cache`` and ``--threads``.
     """
 
     @wraps(command)
@@ -143,11 +143,12 @@ def loading_options(command: _F) -> _F:
         capacity: int | None,
         bits: str | None,
         accuracy: str,
+        cache: str,
         threads: int | None,
         **others: object,
     ) -> object:
         rounded = None if bits is None else int(bits)
-        how = {"capacity": capacity, "bits": rounded, "accuracy": accuracy, "threads": threads}
+        how = {"capacity": capacity, "bits": rounded, "accuracy": accuracy, "cache": cache, "threads": threads}
         return command(*arguments, how=how, **others)
 
     made: Any = bundled
@@ -160,6 +161,13 @@ def loading_options(command: _F) -> _F:
             metavar="exact|auto|ERROR",
             help="The largest error of a product, of its largest result. From about 0.01 on products with "
             "matrices of few bits multiply bytes, to which activations are rounded block by block.",
+        ),
+        click.option(
+            "--cache",
+            type=click.Choice(["f32", "bf16"]),
+            default="f32",
+            show_default=True,
+            help="The type in which keys and values are kept.",
         ),
         click.option("--bits", type=click.Choice(["4", "8"]), help="Round matrices to so many bits."),
         click.option(

@@ -37,6 +37,8 @@ Array = npt.NDArray[Any]
 
 CAPACITY: Final = 2048
 """Tokens that a text may have, prompt included, unless a caller says otherwise or the model has fewer."""
+CACHES: Final = ("f32", "bf16")
+"""Types in which keys and values are kept."""
 _PLAIN: Final = ("input_ids", "attention_mask", "position_ids")
 _PAST = re.compile(r"past\D*(\d+)\.(?:\w+\.)?(key|value)")
 _PRESENT = re.compile(r"present\D*(\d+)\.(?:\w+\.)?(key|value)")
@@ -63,6 +65,7 @@ def load(
     requests: int = 1,
     bits: int | None = None,
     accuracy: str | float = "auto",
+    cache: str = "f32",
 ) -> LanguageModel:
     """The language model in a folder, or in a file, compiled for texts of up to ``capacity`` tokens.
 
@@ -72,7 +75,8 @@ def load(
     ``tokenizers``, in place of the folder's. So many ``requests`` may run as one batch.
     ``bits``, 4 or 8, has matrices of checkpoints rounded to so many, in blocks of 32. ``accuracy`` is that of
     :func:`tilewright.compile`: from about 0.01 on products with matrices in blocks multiply bytes, to which
-    activations are rounded block by block.
+    activations are rounded block by block. ``cache`` is the type in which checkpoints' keys and values are kept:
+    ``f32``, or ``bf16``, half the bytes that long texts read a token.
 
     Raises InputError where there is no model there, ModelError for one that is no language model, for weights
     that are missing or cut off, and for a tokenizer of another model, UnsupportedOperatorError for another
@@ -87,14 +91,19 @@ def load(
         raise InputError(
             f"bits is {bits!r}", hint="4 or 8, for safetensors and GGUF files; ONNX files have their own"
         )
+    if cache not in CACHES or (cache != CACHES[0] and folder.model and folder.model.suffix != ".gguf"):
+        raise InputError(
+            f"cache is {cache!r}", hint=f"{' or '.join(CACHES)}; ONNX files have types of their own"
+        )
     if folder.model is not None and folder.model.suffix == ".gguf":
         file = read_gguf(folder.model)
         ends = ends or file.ends
-        read = read_weights(file.decoder, file.weights, most, bits)
+        read = read_weights(file.decoder, file.weights, most, bits, cache)
     elif folder.model is not None:
         read = read_onnx(folder.model)
     else:
-        read = read_weights(read_decoder(folder.configuration), read_tensors(folder.weights), most, bits)
+        tensors = read_tensors(folder.weights)
+        read = read_weights(read_decoder(folder.configuration), tensors, most, bits, cache)
     inputs, outputs = read.inputs(), [value.name for value in read.loaded.outputs]
     kept, together = _stays(read), whole_number(requests)
     if together is None or together < 1 or (together > 1 and not kept):
