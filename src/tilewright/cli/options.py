@@ -148,7 +148,13 @@ def loading_options(command: _F) -> _F:
         **others: object,
     ) -> object:
         rounded = None if bits is None else int(bits)
-        how = {"capacity": capacity, "bits": rounded, "accuracy": accuracy, "cache": cache, "threads": threads}
+        how = {
+            "capacity": capacity,
+            "bits": rounded,
+            "accuracy": accuracy,
+            "cache": cache,
+            "threads": threads,
+        }
         return command(*arguments, how=how, **others)
 
     made: Any = bundled
