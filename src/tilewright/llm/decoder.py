@@ -82,6 +82,8 @@ class _Weights:
             )
         self.used.add(full)
         array = self.given[full]
+        if not isinstance(array, Blocks) and array.dtype.kind == "i":
+            raise ModelError(f"the weight {quoted(full)} has whole numbers, and nothing says what they mean")
         group = next((g for g in JOINED if role in g), (role,))
         parts = [part for part in group if names.get(part) == names[role]]
         rows = [_rows(decoder, part) if len(parts) > 1 else shape[0] for part in parts]

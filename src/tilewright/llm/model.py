@@ -27,6 +27,7 @@ from tilewright.llm.families import read_decoder
 from tilewright.llm.folder import read_folder
 from tilewright.llm.formats import BITS
 from tilewright.llm.gguf import read_gguf
+from tilewright.llm.gptq import with_blocks
 from tilewright.llm.safetensors import read_tensors
 from tilewright.llm.sampling import Sampling
 from tilewright.llm.text import TextStream, Token
@@ -70,13 +71,13 @@ def load(
     """The language model in a folder, or in a file, compiled for texts of up to ``capacity`` tokens.
 
     A folder is one as Hugging Face or onnxruntime-genai write it: with an ONNX file, or with ``config.json``
-    and weights in safetensors files, or with a GGUF file of llama.cpp, of a family that
+    and weights in safetensors files, of GPTQ as well, or with a GGUF file of llama.cpp, of a family that
     :mod:`tilewright.llm.families` knows; and with ``tokenizer.json``. ``tokenizer`` is one of the package
     ``tokenizers``, in place of the folder's. So many ``requests`` may run as one batch.
     ``bits``, 4 or 8, has matrices of checkpoints rounded to so many, in blocks of 32. ``accuracy`` is that of
     :func:`tilewright.compile`: from about 0.01 on products with matrices in blocks multiply bytes, to which
-    activations are rounded block by block. ``cache`` is the type in which checkpoints' keys and values are kept:
-    ``f32``, or ``bf16``, half the bytes that long texts read a token.
+    activations are rounded block by block. ``cache`` is the type of the keys and values that are kept of
+    checkpoints' models: ``f32``, or ``bf16``, half the bytes that long texts read a token.
 
     Raises InputError where there is no model there, ModelError for one that is no language model, for weights
     that are missing or cut off, and for a tokenizer of another model, UnsupportedOperatorError for another
@@ -102,7 +103,7 @@ def load(
     elif folder.model is not None:
         read = read_onnx(folder.model)
     else:
-        tensors = read_tensors(folder.weights)
+        tensors = with_blocks(read_tensors(folder.weights), folder.configuration)
         read = read_weights(read_decoder(folder.configuration), tensors, most, bits, cache)
     inputs, outputs = read.inputs(), [value.name for value in read.loaded.outputs]
     kept, together = _stays(read), whole_number(requests)

@@ -134,6 +134,9 @@ def test_missing_weights_and_those_of_another_shape_are_refused():
     del weights["model.layers.1.mlp.up_proj.weight"]
     with pytest.raises(ModelError, match=r"no weight 'layers\.1\.mlp\.up_proj\.weight'"):
         _model("llama", weights)
+    weights = tensors("llama") | {"model.norm.weight": np.ones(HIDDEN, np.int32)}
+    with pytest.raises(ModelError, match=r"the weight 'model\.norm\.weight' has whole numbers"):
+        _model("llama", weights)
     weights = tensors("phi3")
     name = "model.layers.0.self_attn.qkv_proj.weight"
     weights[name] = weights[name][1:]

@@ -260,8 +260,8 @@ def group_query_attention(
     """Causal attention of groups of heads that share keys and values, with a cache and rotary embeddings.
 
     `last_keys` is, for each batch, the number of keys less one; `total_length` the largest number of keys,
-    which must be known when compiling. A cache has room for the present keys, or grows by the new ones; what it
-    holds may be of another type than queries, to which new entries are rounded.
+    which must be known when compiling. A cache has room for the present keys, or grows by the new ones; it
+    may be of another type than queries, to which new entries are rounded.
     """
     if any(others) or any(p.ctx.integer(name, plain) > max(plain, 0) for name, plain in _PLAIN):
         raise p.ctx.unsupported("head sinks, smooth softmax, quantised or sliding caches")
