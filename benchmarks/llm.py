@@ -1,26 +1,29 @@
 """Language models with random weights: prompts and tokens a second, and the share of the memory's bandwidth.
 
-    python benchmarks/llm.py [--models small,qwen3] [--bits 0,8,4] [--lengths 128,512] [--tokens 32]
-                             [--against transformers] [--threads 2] [--json]
+    python benchmarks/llm.py [--models small,qwen3] [--bits 0,8,4] [--lengths 128,512] [--tokens 32] [--json]
+                             [--against transformers,llama.cpp,onnxruntime-genai] [--accuracy 0.02]
+                             [--threads 2]
 
 Checkpoints of published shapes are written with random numbers in bf16, and loaded as `tilewright.llm.load`
-loads any: `--bits 0` multiplies by them as they are, 8 and 4 round them to blocks of 32. A row a model,
-bits and length of a prompt: seconds of compiling, bytes of weights, milliseconds of the prompt and of a token
-after it (medians), and the part of the bandwidth, as measured in this run, that reading all weights once a
-token takes.
-Against `transformers` (bf16 made f32), the prompt and its tokens are timed in the same process.
+loads any: `--bits 0` multiplies by them as they are, 8 and 4 round them to blocks of 32. A row an engine,
+bits and length of a prompt: milliseconds of the prompt and of a token after it (medians and minima, of
+engines in turns); of ours seconds of compiling, bytes of weights, and the part of the bandwidth, as measured
+in this run, that reading all weights in the least time of a token takes.
 """
 
 import json
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 from arguments import names, parser_of
+from llm_peers import ENGINES
 from safetensors.numpy import save_file
 
 from tilewright import llm
@@ -28,6 +31,8 @@ from tilewright.driver import measure_limits, optional_module
 from tilewright.support import available_cpus
 from tilewright.target import detect
 
+#: Prompts, with what follows them, of each engine: they take turns.
+ROUNDS = 3
 #: Entries of configurations: of the published models, the first blocks where a name says so.
 SHAPES = {
     "small": {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 4, "num_attention_heads": 8}
@@ -87,39 +92,65 @@ def write(folder: Path, shape: dict[str, int], longest: int) -> None:
     save_file(made, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def timed(model: llm.LanguageModel, length: int, tokens: int) -> tuple[float, float]:
-    """Milliseconds of a prompt with its first token, and of a later one."""
+class Ours:
+    """Tilewright's model: greedy tokens."""
+
+    name = "tilewright"
+
+    def __init__(self, model: llm.LanguageModel, tokens: int) -> None:
+        self._model, self._tokens = model, tokens
+
+    def start(self, ids: Sequence[int]) -> int:
+        """Read a prompt; the first token."""
+        self._made = self._model.generate(ids, tokens=self._tokens)
+        return next(self._made).id
+
+    def step(self, ids: Sequence[int]) -> int:
+        """The next token."""
+        return next(self._made).id
+
+
+class Transformers:
+    """The package that checkpoints are written for, in f32."""
+
+    name = "transformers"
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        self._torch, transformers = optional_module("torch"), optional_module("transformers")
+        self._torch.set_num_threads(threads)
+        self._model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=self._torch.float32
+        ).eval()
+
+    def start(self, ids: Sequence[int]) -> int:
+        """Read a prompt; the first token."""
+        self._past = None
+        return self.step(ids)
+
+    def step(self, ids: Sequence[int]) -> int:
+        """Read more tokens; the next one."""
+        with self._torch.no_grad():
+            made = self._model(self._torch.tensor([list(ids)]), past_key_values=self._past, use_cache=True)
+        self._past = made.past_key_values
+        return int(made.logits[0, -1].argmax())
+
+
+def timed(engines: Sequence[Any], length: int, tokens: int) -> dict[str, tuple[list[float], list[float]]]:
+    """Milliseconds of prompts with their first token, and of later ones, of engines in turns."""
     ids = [int(n) for n in np.random.default_rng(1).integers(3, 8000, length)]
-    prompts, later = [], []
-    for _ in range(3):
-        marks = [time.perf_counter()]
-        marks += [time.perf_counter() for _ in model.generate(ids, tokens=tokens)]
-        prompts.append(marks[1] - marks[0])
-        later += [after - before for before, after in pairwise(marks[1:])]
-    return 1e3 * statistics.median(prompts), 1e3 * statistics.median(later)
-
-
-def of_transformers(folder: Path, lengths: list[int], tokens: int, threads: int) -> list[dict[str, object]]:
-    """The same of the package that checkpoints are written for."""
-    torch, transformers = optional_module("torch"), optional_module("transformers")
-    torch.set_num_threads(threads)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    rows = []
-    for length in lengths:
-        given = torch.randint(3, 8000, (1, length))
-        times = []
-        for count in (1, tokens):
-            start = time.perf_counter()
-            with torch.no_grad():
-                model.generate(
-                    given, max_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=0
-                )
-            times.append(time.perf_counter() - start)
-        later = (times[1] - times[0]) / (tokens - 1)
-        rows.append(
-            {"engine": "transformers", "length": length, "prompt_ms": 1e3 * times[0], "token_ms": 1e3 * later}
-        )
-    return rows
+    found: dict[str, tuple[list[float], list[float]]] = {engine.name: ([], []) for engine in engines}
+    for _ in range(ROUNDS):
+        for engine in engines:
+            prompts, later = found[engine.name]
+            marks, token = [time.perf_counter()], engine.start(ids)
+            marks.append(time.perf_counter())
+            for _ in range(tokens - 1):
+                token = engine.step([token])
+                marks.append(time.perf_counter())
+            steps = [1e3 * (after - before) for before, after in pairwise(marks)]
+            prompts.append(steps[0])
+            later += steps[1:]
+    return found
 
 
 def main() -> None:
@@ -130,6 +161,7 @@ def main() -> None:
     parser.add_argument("--lengths", default="128,512")
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--against", default="")
+    parser.add_argument("--accuracy", default="auto")
     parser.add_argument("--threads", type=int, default=available_cpus())
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -142,16 +174,28 @@ def main() -> None:
             rows: list[dict[str, object]] = []
             for bits in map(int, names(given.bits)):
                 start = time.perf_counter()
-                model = llm.load(folder, capacity=longest, threads=given.threads, bits=bits or None)
+                how = given.accuracy if bits else "auto"
+                model = llm.load(
+                    folder, capacity=longest, threads=given.threads, bits=bits or None, accuracy=how
+                )
                 compiled, nbytes = time.perf_counter() - start, model.model.constant_bytes
+                engines: list[Any] = [Ours(model, given.tokens)]
+                for other in names(given.against):
+                    if other == "transformers":
+                        engines += [] if bits else [Transformers(folder, given.threads)]
+                    elif bits in ENGINES[other].bits:
+                        engines.append(ENGINES[other](folder, SHAPES[name], longest, bits, given.threads))
                 for length in lengths:
-                    prompt, token = timed(model, length, given.tokens)
-                    share = nbytes / (token / 1e3) / limits.bandwidth(nbytes)
-                    row = {"engine": "tilewright", "bits": bits, "length": length, "compile_s": compiled}
-                    row |= {"weights": nbytes, "prompt_ms": prompt, "token_ms": token, "bandwidth": share}
-                    rows.append(row)
-            if "transformers" in names(given.against):
-                rows += of_transformers(folder, lengths, given.tokens, given.threads)
+                    for engine, (prompts, later) in timed(engines, length, given.tokens).items():
+                        row = {"engine": engine, "bits": bits, "length": length}
+                        row |= {"prompt_ms": statistics.median(prompts), "prompt_least": min(prompts)}
+                        row |= {"token_ms": statistics.median(later), "token_least": min(later)}
+                        if engine == "tilewright":
+                            row |= {"accuracy": how, "compile_s": compiled, "weights": nbytes}
+                            # all but the table of embeddings, in bf16, of which a token reads a row
+                            read = nbytes - 2 * SHAPES[name]["vocab_size"] * SHAPES[name]["hidden_size"]
+                            row["bandwidth"] = read / (min(later) / 1e3) / limits.bandwidth(read)
+                        rows.append(row)
             for row in rows:
                 print(json.dumps({"model": name, **row}) if given.json else f"{name:15} {row}", flush=True)
 

@@ -129,7 +129,14 @@ def tensors(kind, dtype=np.float32, layers=LAYERS):
     return {name: array.astype(dtype) for name, array in made.items()}
 
 
-_CODES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64"}
+_CODES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+}
 
 
 def safetensors(arrays):

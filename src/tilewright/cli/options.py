@@ -131,6 +131,59 @@ def model_argument(command: _F) -> _F:
     return click.argument("model", metavar="MODEL")(command)
 
 
+def loading_options(command: _F) -> _F:
+    """Add what decides how a language model is loaded, and pass it as ``how``, the arguments of ``load``.
+
+    These are ``--capacity``, ``--bits``, ``--accuracy``, ``--cache`` and ``--threads``.
+    """
+
+    @wraps(command)
+    def bundled(
+        *arguments: object,
+        capacity: int | None,
+        bits: str | None,
+        accuracy: str,
+        cache: str,
+        threads: int | None,
+        **others: object,
+    ) -> object:
+        rounded = None if bits is None else int(bits)
+        how = {
+            "capacity": capacity,
+            "bits": rounded,
+            "accuracy": accuracy,
+            "cache": cache,
+            "threads": threads,
+        }
+        return command(*arguments, how=how, **others)
+
+    made: Any = bundled
+    for option in (
+        click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU."),
+        click.option(
+            "--accuracy",
+            default="auto",
+            show_default=True,
+            metavar="exact|auto|ERROR",
+            help="The largest error of a product, of its largest result. From about 0.01 on products with "
+            "matrices of few bits multiply bytes, to which activations are rounded block by block.",
+        ),
+        click.option(
+            "--cache",
+            type=click.Choice(["f32", "bf16"]),
+            default="f32",
+            show_default=True,
+            help="The type in which keys and values are kept.",
+        ),
+        click.option("--bits", type=click.Choice(["4", "8"]), help="Round matrices to so many bits."),
+        click.option(
+            "--capacity", type=click.IntRange(min=1), help="Tokens of the longest text, with its prompt."
+        ),
+    ):
+        made = option(made)
+    return cast(_F, made)
+
+
 def compile_options(command: _F) -> _F:
     """Add what decides how a model is compiled, and pass it as the command's ``options``.
 

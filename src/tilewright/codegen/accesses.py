@@ -56,7 +56,7 @@ class Accesses(Indices):
                 flat = flat + i * stride
             got = buf.plans[id(indices)] = (indices, self.plan(flat))
         const, r = self.evaluate(got[1])
-        if r.terms.terms:
+        if r.terms.terms or r.irregular:
             raise ScheduleError(
                 f"register buffer {buf.buffer.name} is addressed by {', '.join(map(str, indices))}, "
                 "which are not constants",

@@ -7,10 +7,10 @@ from typing import Final
 
 from tilewright.codegen.accesses import split_lane
 from tilewright.codegen.llvm.values import Val
-from tilewright.codegen.memory import MemoryBuffer
+from tilewright.codegen.memory import MemoryBuffer, RegisterBuffer
 from tilewright.codegen.tiles import Tiles
 from tilewright.ir import Along, Exec, Load, Window
-from tilewright.support import ScheduleError, TargetError
+from tilewright.support import InternalError, ScheduleError, TargetError
 from tilewright.target import Emission, Instruction, find_operation
 
 LANE_BITS: Final = 32
@@ -82,20 +82,14 @@ class Instructions(Tiles):
         """The elements of a window as one word a lane, or one for all."""
         st, b = self.state, self.b
         buf = st.buffers[w.buffer]
-        if not isinstance(buf, MemoryBuffer):
-            raise ScheduleError(
-                f"{instruction.name} reads {w.buffer}, which is in registers",
-                hint="keep operands of instructions in memory",
-            )
-        dtype, depth = buf.buffer.dtype, instruction.depth
         self._require_together(buf, w, instruction)
+        if not isinstance(buf, MemoryBuffer):
+            return self._register_words(buf, w, instruction)
+        dtype, depth = buf.buffer.dtype, instruction.depth
         access = self._access(buf, w.offsets)
         lane, _, irregular = split_lane(*self._offset(access))
         if irregular or lane not in (0, depth):
-            raise ScheduleError(
-                f"{instruction.name}: lanes of {w.buffer} do not lie side by side",
-                hint=f"store its {depth} elements of each lane together, lane after lane (set_layout, cache)",
-            )
+            raise _apart(w, instruction)
         lanes = st.width if lane else 1
         mask = st.mask if lanes > 1 else None
         p, loads, at = self._first_lane(buf, access)
@@ -109,6 +103,16 @@ class Instructions(Tiles):
         loads[key] = (v, buf.version, b.scope)
         return v
 
+    def _register_words(self, buf: RegisterBuffer, w: Window, instruction: Instruction) -> Val:
+        """Words of a register that holds the elements of all lanes together, lane after lane."""
+        first, lane, lanes = self.register_key(buf, w.offsets)
+        if lane not in (0, instruction.depth):
+            raise _apart(w, instruction)
+        found = buf.get(self.b, (first, 1, lanes * instruction.depth))
+        if found is None:
+            raise InternalError(f"register {w.buffer} is read by {instruction.name} before it is written")
+        return self.b.as_words(found, lanes)
+
     def _guarded_words(self, buf: MemoryBuffer, p: Val, lanes: int, mask: Val | None) -> Val:
         """Words that may only be read where the present conditions hold."""
         b, dtype, guard = self.b, buf.buffer.dtype, self._guard()
@@ -117,7 +121,9 @@ class Instructions(Tiles):
         one = b.reduce("or", guard) if guard.lanes > 1 else guard
         return b.load_words(b.select(one, p, b.zeros(p.root)), dtype, 1)
 
-    def _require_together(self, buf: MemoryBuffer, w: Window, instruction: Instruction) -> None:
+    def _require_together(
+        self, buf: MemoryBuffer | RegisterBuffer, w: Window, instruction: Instruction
+    ) -> None:
         """Refuse a window whose elements are not consecutive in memory: a layout set after ``tensorize``."""
         for d, extent in enumerate(w.extents):
             if extent > 1 and self._distances(buf, w, Along(d, extent, 1)) != list(range(extent)):
@@ -126,6 +132,14 @@ class Instructions(Tiles):
                     "together do not lie together in memory",
                     hint="store that dimension innermost, in groups (set_layout, cache)",
                 )
+
+
+def _apart(w: Window, instruction: Instruction) -> ScheduleError:
+    depth = instruction.depth
+    return ScheduleError(
+        f"{instruction.name}: lanes of {w.buffer} do not lie side by side",
+        hint=f"store its {depth} elements of each lane together, lane after lane (set_layout, cache)",
+    )
 
 
 def _has_lanes(instruction: Instruction) -> bool:

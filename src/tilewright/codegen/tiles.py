@@ -18,7 +18,7 @@ from tilewright.codegen.accesses import Accesses
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.scopes import Scope
 from tilewright.codegen.llvm.values import Val
-from tilewright.codegen.memory import MemoryBuffer
+from tilewright.codegen.memory import MemoryBuffer, RegisterBuffer
 from tilewright.codegen.state import State
 from tilewright.codegen.uses import element_wise, executions
 from tilewright.ir import TILE, Alloc, Along, Buffer, Exec, For, Index, Stmt, Window, stmt_children
@@ -292,7 +292,7 @@ class Tiles(Accesses):
         p, _, _ = self._first_lane(buf, self._access(buf, w.offsets))
         return buf, p, step * buf.buffer.dtype.bytes or ROW_BYTES
 
-    def _distances(self, buf: MemoryBuffer, w: Window, along: Along) -> list[int]:
+    def _distances(self, buf: MemoryBuffer | RegisterBuffer, w: Window, along: Along) -> list[int]:
         """Elements from the first of a window to each along one axis; -1 where that is not known."""
         first = [self.resolve(i) for i in buf.buffer.physical(w.offsets)]
         found: list[int] = []

@@ -71,15 +71,17 @@ def cost_of(tree: LoopTree, machine: Machine) -> Cost:
     code = fetched = 0.0
     started: dict[str, float] = {}
     alone, shared = _levels(machine, 1), _levels(machine, machine.threads)
+    room = first_cache(machine.target)
     for loops, work in tree.works():
         turn = _turn(loops, machine.threads)
         levels = alone if turn.shared is None else shared
         instructions, *terms = _cost(loops, work, turn, machine.target, levels)
         for n, value in enumerate(terms):
             total[n] += value
-        written = CODE_BYTES * instructions * turn.written
-        code += written
-        fetched += written * turn.passes
+        body = CODE_BYTES * instructions
+        code += body * turn.written
+        # a body that no cache holds is fetched in each turn, one of several by who runs through all of them
+        fetched += body * (turn.turns if body > room else turn.written * turn.passes)
         if machine.threads > 1 and turn.shared is not None:
             count = 1.0
             for name, extent, kind, _, _ in loops:
@@ -88,7 +90,7 @@ def cost_of(tree: LoopTree, machine: Machine) -> Cost:
                 count *= extent
     issue, latency, second, third, memory, turns = total
     forks = machine.fork_cycles * sum(started.values())
-    fetches = fetched / DECODED_BYTES if code > first_cache(machine.target) else 0.0
+    fetches = fetched / DECODED_BYTES if code > room else 0.0
     return Cost(issue, latency, second, third, memory, turns, fetches, forks)
 
 

@@ -164,9 +164,10 @@ def compile_model(
     direct f32 method); whatever is fastest and errs, measured with the layer's weights in a sample, by at
     most 5e-5 of the largest result (``auto``), or by at most a given number. That is Winograd's method for
     3x3 convolutions of stride 1, Strassen's for large products with constant matrices, and, where the machine
-    multiplies tiles of bf16 numbers, three of those products for each of f32 (bf16x3). ``f2`` and ``f4`` have
-    convolutions done by Winograd's method with tiles of 2 or 4 wherever it applies. ``winograd`` is the older
-    name of it, with ``off`` for ``exact``.
+    multiplies tiles of bf16 numbers, three of those products for each of f32 (bf16x3); from about 0.01 on
+    activations are bytes in blocks, too, where weights have few bits and the machine sums products of bytes.
+    ``f2`` and ``f4`` have convolutions done by Winograd's method with tiles of 2 or 4 wherever it applies.
+    ``winograd`` is the older name of it, with ``off`` for ``exact``.
     ``wait_policy`` is what idle threads do between the loops of a run: ``active`` spins, for the lowest
     latency, ``passive`` sleeps almost at once, which leaves the CPUs to others (default: the settings).
     ``checks`` has runs look at indices that they are given or compute (of Gather, Scatter and their like):

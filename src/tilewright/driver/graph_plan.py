@@ -11,6 +11,7 @@ from tilewright.cost import Machine, is_fast
 from tilewright.driver.units import Precision, Unit, UnitMaker, make_units, priced_flow
 from tilewright.graph import (
     Array,
+    BytesInBlocks,
     FillBlocks,
     FusionOptions,
     Graph,
@@ -25,6 +26,7 @@ from tilewright.graph import (
 from tilewright.ir import BF16, F32, I8, I32, U8, Program, is_open
 from tilewright.plan import (
     AUTO,
+    MOST_ERROR,
     WINOGRAD_SIZES,
     Accuracy,
     Flow,
@@ -56,7 +58,10 @@ def choose_passes(machine: Target, precision: Precision, accuracy: Accuracy) -> 
     if precision == "bf16" and narrow in depth:
         deepest = max(matrix_runs(BF16, machine), default=0)
         inputs = NarrowInputs(BF16.name, depth[narrow], deepest)
-    return PassPlan(sums_bytes, fill, MergeGroups(lanes), inputs)
+    # what `auto` accepts is less than the steps of bytes
+    more = sums_bytes and accuracy.mode == "auto" and accuracy.most_error > MOST_ERROR
+    held = BytesInBlocks(accuracy.most_error) if more else None
+    return PassPlan(sums_bytes, fill, MergeGroups(lanes), inputs, bytes=held)
 
 
 def choose_cuts(maker: UnitMaker, target: Target, threads: int) -> frozenset[str]:

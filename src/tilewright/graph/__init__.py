@@ -36,6 +36,7 @@ from tilewright.graph.passes import (
     FILLED as FILLED,
     INTEGER_PASSES as INTEGER_PASSES,
     PASSES as PASSES,
+    BytesInBlocks as BytesInBlocks,
     CopyValues as CopyValues,
     FillBlocks as FillBlocks,
     KeepStates as KeepStates,

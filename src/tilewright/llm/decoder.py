@@ -21,6 +21,7 @@ import numpy.typing as npt
 from onnx import TensorProto, helper
 
 from tilewright.frontend import ReadModel, read_onnx, zoo
+from tilewright.ir import dtype_of
 from tilewright.llm.families import JOINED, Decoder
 from tilewright.llm.formats import Blocks, quantised
 from tilewright.support import InputError, ModelError, quoted
@@ -37,15 +38,21 @@ _UNREAD: Final = (".inv_freq", ".attn.bias", ".attn.masked_bias", "lm_head.weigh
 
 
 def read_weights(
-    decoder: Decoder, weights: Mapping[str, Array | Blocks], capacity: int, bits: int | None = None
+    decoder: Decoder,
+    weights: Mapping[str, Array | Blocks],
+    capacity: int,
+    bits: int | None = None,
+    cache: str = "f32",
 ) -> ReadModel:
     """The model of a decoder for texts of up to ``capacity`` tokens, with the weights of its files by name;
-    matrices of products are rounded to ``bits``, unless the files have them in blocks.
+    matrices of products are rounded to ``bits``, unless the files have them in blocks. Its caches are of the
+    type ``cache``.
 
     Raises ModelError for weights that are missing, or have other shapes than the configuration says,
     InputError for more tokens than there are learned places.
     """
-    return _Writer(decoder, _Weights(decoder, weights), capacity, bits).model()
+    kind = helper.np_dtype_to_tensor_dtype(dtype_of(cache).numpy)
+    return _Writer(decoder, _Weights(decoder, weights), capacity, bits, kind).model()
 
 
 @dataclass(slots=True)
@@ -75,6 +82,8 @@ class _Weights:
             )
         self.used.add(full)
         array = self.given[full]
+        if not isinstance(array, Blocks) and array.dtype.kind == "i":
+            raise ModelError(f"the weight {quoted(full)} has whole numbers, and nothing says what they mean")
         group = next((g for g in JOINED if role in g), (role,))
         parts = [part for part in group if names.get(part) == names[role]]
         rows = [_rows(decoder, part) if len(parts) > 1 else shape[0] for part in parts]
@@ -118,6 +127,7 @@ class _Writer:
     weights: _Weights
     capacity: int
     bits: int | None
+    cache: int
     b: zoo.ModelBuilder = field(default_factory=lambda: zoo.ModelBuilder("decoder"))
     arrays: dict[str, Array] = field(default_factory=dict)
 
@@ -178,7 +188,7 @@ class _Writer:
             [f"{stem}.{n}.{kind}" for kind in ("key", "value")] for stem in ("past_key_values", "present")
         )
         for name in past:
-            b.input(name, ["batch", d.kv_heads, self.capacity, d.depth])
+            b.input(name, ["batch", d.kv_heads, self.capacity, d.depth], self.cache)
         rope = d.ropes[n]
         tables = [self.shared(f"rope.{d.ropes.index(rope)}.{i}", rope, i) for i in (0, 1)] if rope else []
         inputs = [q, k, v, *past, *keys, *tables]
@@ -197,7 +207,7 @@ class _Writer:
             rotary_interleaved=int(d.interleaved),
         )
         for state, name in zip(states, present, strict=True):
-            b.output(state, name, ["batch", d.kv_heads, self.capacity, d.depth])
+            b.output(state, name, ["batch", d.kv_heads, self.capacity, d.depth], self.cache)
         y = self.linear(attended, "o", n, d.heads * d.depth)
         y = self.norm(y, "attention.after", n) if after else y
         x = b.node("Add", x, y, stem=f"{n}.attended")

@@ -151,6 +151,10 @@ def quantised(matrix: Array, bits: int) -> Blocks | None:
     values = matrix.astype(np.float32).reshape(rows, -1, BLOCK)
     largest = np.take_along_axis(values, np.abs(values).argmax(-1, keepdims=True), -1)
     scale = largest / np.float32(-8) if bits == 4 else np.abs(largest) / np.float32(127)
+    # what f16 holds is stored so, as in those formats
+    held = np.finfo(np.float16)
+    fits = (np.abs(scale) >= held.tiny) & (np.abs(scale) <= held.max)
+    scale = np.where(fits, np.where(fits, scale, 0).astype(np.float16).astype(np.float32), scale)
     middle = 1 << (bits - 1)
     whole = np.rint(np.divide(values, scale, out=np.zeros_like(values), where=scale != 0))
     numbers = np.clip(whole + middle, 0, 2 * middle - 1).astype(np.uint8)

@@ -27,6 +27,7 @@ from tilewright.llm.families import read_decoder
 from tilewright.llm.folder import read_folder
 from tilewright.llm.formats import BITS
 from tilewright.llm.gguf import read_gguf
+from tilewright.llm.gptq import with_blocks
 from tilewright.llm.safetensors import read_tensors
 from tilewright.llm.sampling import Sampling
 from tilewright.llm.text import TextStream, Token
@@ -37,6 +38,8 @@ Array = npt.NDArray[Any]
 
 CAPACITY: Final = 2048
 """Tokens that a text may have, prompt included, unless a caller says otherwise or the model has fewer."""
+CACHES: Final = ("f32", "bf16")
+"""Types in which keys and values are kept."""
 _PLAIN: Final = ("input_ids", "attention_mask", "position_ids")
 _PAST = re.compile(r"past\D*(\d+)\.(?:\w+\.)?(key|value)")
 _PRESENT = re.compile(r"present\D*(\d+)\.(?:\w+\.)?(key|value)")
@@ -62,14 +65,19 @@ def load(
     tokenizer: Any = None,
     requests: int = 1,
     bits: int | None = None,
+    accuracy: str | float = "auto",
+    cache: str = "f32",
 ) -> LanguageModel:
     """The language model in a folder, or in a file, compiled for texts of up to ``capacity`` tokens.
 
     A folder is one as Hugging Face or onnxruntime-genai write it: with an ONNX file, or with ``config.json``
-    and weights in safetensors files, or with a GGUF file of llama.cpp, of a family that
+    and weights in safetensors files, of GPTQ as well, or with a GGUF file of llama.cpp, of a family that
     :mod:`tilewright.llm.families` knows; and with ``tokenizer.json``. ``tokenizer`` is one of the package
     ``tokenizers``, in place of the folder's. So many ``requests`` may run as one batch.
-    ``bits``, 4 or 8, has matrices of checkpoints rounded to so many, in blocks of 32.
+    ``bits``, 4 or 8, has matrices of checkpoints rounded to so many, in blocks of 32. ``accuracy`` is that of
+    :func:`tilewright.compile`: from about 0.01 on products with matrices in blocks multiply bytes, to which
+    activations are rounded block by block. ``cache`` is the type of the keys and values that are kept of
+    checkpoints' models: ``f32``, or ``bf16``, half the bytes that long texts read a token.
 
     Raises InputError where there is no model there, ModelError for one that is no language model, for weights
     that are missing or cut off, and for a tokenizer of another model, UnsupportedOperatorError for another
@@ -84,14 +92,19 @@ def load(
         raise InputError(
             f"bits is {bits!r}", hint="4 or 8, for safetensors and GGUF files; ONNX files have their own"
         )
+    if cache not in CACHES or (cache != CACHES[0] and folder.model and folder.model.suffix != ".gguf"):
+        raise InputError(
+            f"cache is {cache!r}", hint=f"{' or '.join(CACHES)}; ONNX files have types of their own"
+        )
     if folder.model is not None and folder.model.suffix == ".gguf":
         file = read_gguf(folder.model)
         ends = ends or file.ends
-        read = read_weights(file.decoder, file.weights, most, bits)
+        read = read_weights(file.decoder, file.weights, most, bits, cache)
     elif folder.model is not None:
         read = read_onnx(folder.model)
     else:
-        read = read_weights(read_decoder(folder.configuration), read_tensors(folder.weights), most, bits)
+        tensors = with_blocks(read_tensors(folder.weights), folder.configuration)
+        read = read_weights(read_decoder(folder.configuration), tensors, most, bits, cache)
     inputs, outputs = read.inputs(), [value.name for value in read.loaded.outputs]
     kept, together = _stays(read), whole_number(requests)
     if together is None or together < 1 or (together > 1 and not kept):
@@ -119,7 +132,7 @@ def load(
             hint="it is that of another model",
         )
     state = {cache.past: cache.present for cache in caches} if kept else None
-    model = compile_model(read, shapes=shapes, dynamic=sizes, threads=threads, state=state)
+    model = compile_model(read, shapes=shapes, dynamic=sizes, threads=threads, accuracy=accuracy, state=state)
     given = tuple(name for name in _PLAIN if name in inputs)
     return LanguageModel(model, given, tuple(caches), most, words, ends, together, folder.chat)
 

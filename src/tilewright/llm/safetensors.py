@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 MAX_HEADER: Final = 100_000_000
 """Bytes of the longest header: the limit of the format's own package."""
-_DTYPES: Final = {"F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16"}
+_DTYPES: Final = {"F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "I32": "i32"}
 
 
 def read_tensors(paths: Iterable[Path]) -> dict[str, Array]:

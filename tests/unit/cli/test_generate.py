@@ -46,6 +46,16 @@ def test_the_text_is_printed_and_how_fast_is_said_beside_it(folder):
     assert told["tokens"] == model.logits([3, 7, *told["tokens"]])[1:-1].argmax(-1).tolist()
 
 
+def test_models_are_loaded_as_options_say(folder):
+    asked = ("--prompt", "w3 w7", "--tokens", "3", "--accuracy", "0.05", "--cache", "bf16", "--json")
+    told = json.loads(_run(folder, *asked).stdout)
+    model = _LOAD(folder, capacity=16, bits=None, accuracy="0.05", cache="bf16", threads=1)
+    assert {str(state.dtype) for state in model.states()} == {"bfloat16"}
+    assert told["tokens"] == [token.id for token in model.generate([3, 7], tokens=3)]
+    wrong = _run(folder, "--prompt", "w3", "--accuracy", "fine")
+    assert wrong.exit_code != 0 and "accuracy='fine'" in str(wrong.exception)
+
+
 def test_wrong_numbers_are_refused_before_anything_is_compiled(folder):
     wrong = _run(folder, "--prompt", "w3", "--top-p", "3")
     assert wrong.exit_code != 0 and "top_p is 3.0" in str(wrong.exception)

@@ -62,8 +62,49 @@ def test_operands_in_registers():
     s = grouped(product(1, 16, 4, "vdpbf16ps"), "vdpbf16ps", verify=False).tensorize("k_i", "vdpbf16ps")
     s = s.cache("A", at="i", scope="register", mode="read", name="a")
     s = s.unroll(s.loops("a")[-1])
-    with pytest.raises(ScheduleError, match="reads a, which is in registers"):
+    with pytest.raises(ScheduleError, match=r"register buffer a is addressed by 0, 2\*k_o"):
         emitted(s)
+    s = s.unroll("k_o")
+    assert emitted(s)
+    with pytest.raises(ScheduleError, match="the 2 elements of a that it takes together do not lie together"):
+        emitted(s.set_layout("a", ("d1", "d0")))
+
+
+def in_registers(layout=()):
+    """Bytes made in registers by the loop over the lanes of a dot, four of each lane."""
+    A = lang.placeholder((2, 8), "i8", name="A")
+    W = lang.placeholder((2, 64), "u8", name="W")
+    B = lang.compute((2, 64), lambda g, e: W[g, e] >> lang.const(4, "u8"), name="B")
+    g, j = lang.reduce_axis(2, "g"), lang.reduce_axis(4, "j")
+
+    def total(i, c):
+        return lang.sum(lang.cast(B[g, 4 * c + j], "i32") * lang.cast(A[i, 4 * g + j], "i32"), axis=(g, j))
+
+    s = Schedule(lang.program([A, W], [lang.compute((2, 16), total, name="C", axes=("i", "c"))]))
+    s = (
+        s.reorder("C_g", "i", "c", "j")
+        .decompose_init("C", "C_g")
+        .compute_at("B", "C_g")
+        .set_scope("B", "register")
+    )
+    last = s.loops("B")[-1]
+    s = s.set_layout("B", layout).unroll(last) if layout else s.vectorize(last)
+    return s.unroll("i").vectorize("c").tensorize("j", "vpdpbusd")
+
+
+def test_lanes_in_registers():
+    s, rng = in_registers(), np.random.default_rng(0)
+    given = {"A": rng.integers(-128, 128, (2, 8), np.int8), "W": rng.integers(0, 256, (2, 64), np.uint8)}
+    weights = (given["W"] >> 4).astype(np.int32).reshape(2, 16, 4).transpose(0, 2, 1).reshape(8, 16)
+    wanted = given["A"].astype(np.int32) @ weights
+    np.testing.assert_array_equal(run_function(s.func, given, instructions=INTERPRETED)["C"], wanted)
+    if "avx512vnni" in HOST.features:
+        np.testing.assert_array_equal(Native(s.func)(given)["C"], wanted)
+    # unpacked in registers: nothing but what is given is read
+    code = machine_code(s.unroll("C_g"), X86_AVX512)
+    assert code.count("vpdpbusd") == 4 and "rsp" not in code
+    with pytest.raises(ScheduleError, match="lanes of B do not lie side by side"):
+        emitted(in_registers(("d0", "d1//4", "d1%4")))
 
 
 def test_no_code_for_it():

@@ -6,9 +6,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
+from native_kernel import HOST
 from tilewright.frontend import import_onnx
-from tilewright.graph import INTEGER_PASSES, PASSES, simplify
-from tilewright.graph.ops.blocks import PANEL, in_panels, packed
+from tilewright.graph import INTEGER_PASSES, PASSES, BytesInBlocks, simplify
+from tilewright.graph.ops.blocks import PANEL, as_bytes, in_panels, packed
+from tilewright.graph.passes.block_bytes import MOST_BLOCK
 from tilewright.support import assert_close
 
 KINDS = {
@@ -93,6 +95,78 @@ def test_products_are_right_and_their_weights_stay_packed(shape, columns, kind, 
     assert words.nbytes == filled * int(kind[1]) // 8
     bias = np.arange(columns, dtype=np.float32) if form == "gemm" else np.float32(0)
     _check(tilewright.compile(model, threads=1), _draw(*shape), weights, bias)
+
+
+@pytest.mark.skipif("avx512vnni" not in HOST.features, reason="products of bytes are for machines with dots")
+@pytest.mark.parametrize(("shape", "columns", "kind", "block", "form", "zeros"), CASES)
+def test_activations_are_bytes_where_that_is_exact_enough(shape, columns, kind, block, form, zeros, caplog):
+    model, weights = _model(shape, columns, kind, block, form=form, zeros=zeros)
+    with caplog.at_level("INFO", logger="tilewright"):
+        compiled = tilewright.compile(model, threads=1, accuracy=0.03)
+    held = "activations are bytes in blocks" in caplog.text
+    block = block or shape[-1]
+    # a scale for so much of a row is left to f32
+    assert held == (block <= MOST_BLOCK)
+    x, bias = _draw(*shape), np.arange(columns, dtype=np.float32) if form == "gemm" else np.float32(0)
+    (got,) = compiled.run(None, {"x": x})
+    exact = x @ weights + bias
+    error = np.abs(got - exact).max() / np.abs(exact).max()
+    assert (1e-4 < error < 0.03) if held else error < 1e-5
+    # by the steps of bytes alone
+    blocks = -(-shape[-1] // block)
+    filled = np.zeros((*shape[:-1], blocks * block), np.float32)
+    filled[..., : shape[-1]] = x
+    if held:
+        apart = filled.reshape(*shape[:-1], blocks, block)
+        step = np.abs(apart).max(-1, keepdims=True) / np.float32(127)
+        rounded = (np.rint(apart / step) * step).reshape(filled.shape)[..., : shape[-1]]
+        assert np.abs(got - (rounded @ weights + bias)).max() < 1e-4 * np.abs(exact).max()
+
+
+@pytest.mark.skipif("avx512vnni" not in HOST.features, reason="products of bytes are for machines with dots")
+def test_what_reads_one_value_shares_its_bytes_and_plans_are_kept():
+    model, _ = _model((2, 64), 32, "i4", 32)
+    graph = simplify(import_onnx(model), (*PASSES, BytesInBlocks(0.03)))
+    assert sorted(node.op for node in graph.nodes) == ["BlockProduct", "BlockQuantize"]
+    twice = helper.make_node("MatMul", ["x", "w"], ["y2"])
+    model.graph.node.append(twice)
+    model.graph.output.append(helper.make_tensor_value_info("y2", TensorProto.FLOAT, None))
+    del model.graph.node[1].input[:]
+    model.graph.node[1].input.extend(["x", "w"])
+    x = _draw(2, 64)
+    compiled = tilewright.compile(model, threads=1, accuracy=0.03)
+    again = tilewright.compile(model, threads=1, accuracy=0.03, plan=compiled.plan().to_json())
+    np.testing.assert_array_equal(again.run(None, {"x": x})[0], compiled.run(None, {"x": x})[0])
+
+
+def test_bytes_are_refused_where_they_err_too_much():
+    model, _ = _model((2, 64), 32, "i4", 32)
+    graph = simplify(import_onnx(model), (*PASSES, BytesInBlocks(1e-4)))
+    assert [node.op for node in graph.nodes] == ["BlockProduct"]
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_bytes_of_words_keep_neighbours_together(bits):
+    numbers = np.random.default_rng(bits).integers(-(1 << bits - 1), 1 << bits - 1, (40, 64)).astype(np.int8)
+    held = as_bytes(packed(numbers, bits), bits)
+    assert held.shape == (2, 64 * bits // 32, 4 * PANEL)
+    for column, k in ((0, 0), (3, 5), (39, 63), (17, 30)):
+        group, n = divmod(k, 32 // bits)
+        byte = held[column // PANEL, group, 4 * (column % PANEL) + n % 4]
+        assert (byte >> (n // 4 * bits)) & ((1 << bits) - 1) == int(numbers[column, k]) + (1 << bits - 1)
+
+
+def test_numbers_that_are_none_and_blocks_of_nothing_stay_what_they_are():
+    """Zeros, subnormal and infinite numbers and NaN: no row harms another."""
+    model, weights = _model((6, 64), 32, "i4", 32)
+    x = _draw(6, 64)
+    x[0, :32], x[1, 3], x[2, 40], x[3, :32], x[4] = 0, np.inf, np.nan, 1e-41, 0
+    with np.errstate(invalid="ignore"):
+        want = x @ weights
+    got = tilewright.compile(model, threads=1, accuracy=0.03).run(None, {"x": x})[0]
+    for row in (0, 3, 4, 5):
+        assert np.abs(got[row] - want[row]).max() <= 0.03 * np.abs(want[5]).max()
+    assert not np.isfinite(got[1]).any() and np.isnan(got[2]).all() and not got[4].any()
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -213,6 +213,31 @@ def test_a_transposition_is_stored_or_read_through_but_not_both() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("kinds", "stems"),
+    [
+        (("bf16", "f32"), ["matmul"]),
+        (("f32", "f16", "f32"), ["slice", "cast", "matmul"]),
+        (("i32", "f32"), ["slice", "cast", "matmul"]),
+    ],
+    ids=str,
+)
+def test_only_conversions_that_keep_every_number_are_read_through(
+    kinds: tuple[str, ...], stems: list[str]
+) -> None:
+    first, *others = kinds
+    nodes = [Node("Slice", ("x", "zero", "most", "axis"), ("c0",), version=13)]
+    nodes += [Node("Cast", (f"c{n}",), (f"c{n + 1}",), {"to": to}) for n, to in enumerate(others)]
+    nodes.append(Node("MatMul", ("w", f"c{len(others)}"), ("y",)))
+    constants = {"w": np.ones((3, 6), np.float32)} | {name: np.array([at]) for name, at in PLACES}
+    graph = typed_graph({"x": TensorType(first, (8, 4))}, ["y"], nodes, constants)
+    partition = fuse(graph)
+    assert [group.stem for group in partition.groups] == stems
+
+
+PLACES = (("zero", 0), ("most", 6), ("axis", 0))
+
+
 def test_a_view_that_divides_is_not_read_through() -> None:
     nodes = [
         Node("Transpose", ("x",), ("t",), {"perm": (0, 2, 1)}),

@@ -11,6 +11,7 @@ import pytest
 
 from decoder_folders import CONFIGURATIONS, HIDDEN, KEY_HEADS, LAYERS, VOCABULARY, tensors, write_folder
 from tilewright.graph import evaluate_graph
+from tilewright.ir import dtype_of
 from tilewright.llm.decoder import read_weights
 from tilewright.llm.families import read_decoder
 from tilewright.support import InputError, ModelError
@@ -39,7 +40,8 @@ def run_decoder(read, ids, past=None, held=0):
     }
     names = [name for name in read.inputs() if name.startswith("past")]
     shapes = [graph.types[name].sizes for name in names]
-    states = past or [np.zeros(shape, np.float32) for shape in shapes]
+    kinds = [dtype_of(graph.types[name].dtype).numpy for name in names]
+    states = past or [np.zeros(shape, kind) for shape, kind in zip(shapes, kinds, strict=True)]
     feeds |= dict(zip(names, states, strict=True))
     made = evaluate_graph(graph, {name: feeds[name] for name in graph.inputs})
     return made["logits"][0], [made[name.replace("past_key_values", "present")] for name in names]
@@ -115,10 +117,25 @@ def test_matrices_are_rounded_where_that_is_asked():
     assert 0 < np.abs(scores - exact).max() < 0.05 * np.abs(exact).max()
 
 
+def test_caches_of_another_type_round_keys_and_values_and_nothing_else():
+    read = read_weights(read_decoder(_entries("qwen3")), tensors("qwen3"), 40, cache="bf16")
+    kinds = {name: type_.dtype for name, type_ in read.inputs().items() if name.startswith("past")}
+    assert set(kinds.values()) == {"bf16"}
+    scores, states = run_decoder(read, TEXT)
+    exact, wide = run_decoder(_model("qwen3"), TEXT)
+    assert 0 < np.abs(scores - exact).max() < 0.03 * np.abs(exact).max()
+    # of the first block nothing was rounded before
+    for made, wanted in zip(states[:2], wide[:2], strict=True):
+        np.testing.assert_array_equal(made, wanted.astype(made.dtype))
+
+
 def test_missing_weights_and_those_of_another_shape_are_refused():
     weights = tensors("llama")
     del weights["model.layers.1.mlp.up_proj.weight"]
     with pytest.raises(ModelError, match=r"no weight 'layers\.1\.mlp\.up_proj\.weight'"):
+        _model("llama", weights)
+    weights = tensors("llama") | {"model.norm.weight": np.ones(HIDDEN, np.int32)}
+    with pytest.raises(ModelError, match=r"the weight 'model\.norm\.weight' has whole numbers"):
         _model("llama", weights)
     weights = tensors("phi3")
     name = "model.layers.0.self_attn.qkv_proj.weight"

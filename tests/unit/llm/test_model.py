@@ -245,6 +245,30 @@ def test_matrices_of_checkpoints_alone_are_rounded(folder, bits):
         llm.load(folder, bits=bits)
 
 
+@pytest.mark.parametrize("cache", ["f16", "bf16"])
+def test_caches_of_checkpoints_alone_are_of_another_type(folder, cache):
+    with pytest.raises(InputError, match=f"cache is '{cache}'"):
+        llm.load(folder, cache=cache)
+
+
+def test_rounded_activations_and_caches_change_scores_by_their_steps(tmp_path):
+    write_folder(tmp_path, "qwen3")
+    exact, rounded = (
+        llm.load(tmp_path, capacity=32, threads=1, bits=8, accuracy=accuracy, cache=cache)
+        for accuracy, cache in (("auto", "f32"), (0.05, "bf16"))
+    )
+    assert rounded.keeps and {str(state.dtype) for state in rounded.states()} == {"bfloat16"}
+    ids = [int(n) for n in np.random.default_rng(2).integers(0, VOCABULARY, 20)]
+    wanted, found = exact.logits(ids), rounded.logits(ids)
+    assert 0 < np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()
+    # token by token, by another plan, the same
+    made = [token.id for token in rounded.generate(ids[:8], tokens=6)]
+    scores = rounded.logits([*ids[:8], *made[:-1]])[7:]
+    chosen = scores[np.arange(6), made]
+    assert np.all(chosen >= scores.max(-1) - 0.05 * np.abs(scores).max())
+    assert rounded.model.compilations == 0
+
+
 def test_models_for_one_text_have_one_request(tmp_path):
     made = decoder(1)
     for value in made.graph.input:

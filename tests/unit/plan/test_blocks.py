@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from native_kernel import Native
+from native_kernel import HOST, STATED, Native
 from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import run_function
@@ -12,7 +12,7 @@ from tilewright.plan.blocks import BlocksPlan, block_nests, find_blocks
 from tilewright.plan.rule import Context
 from tilewright.schedule import Schedule
 from tilewright.support import assert_close
-from tilewright.target import AARCH64_NEON, X86_AVX2, X86_AVX512
+from tilewright.target import AARCH64_NEON, INTERPRETED, X86_AVX2, X86_AVX512
 from tilewright.tiling import apply
 
 PANEL, BLOCK, WORD = 32, 16, 8
@@ -42,6 +42,44 @@ def _program(rows, columns=64, depth=48, unpacks=True):
     )
     z = lang.compute((rows, columns), lambda i, n: y[i, n] + 1.0, name="Z")
     return lang.program([x, q, s], [z])
+
+
+def _dots(rows, columns=64, depth=96, bits=4):
+    """The same of bytes, unpacked to be summed by an instruction."""
+    per_byte, block = 8 // bits, 32
+    groups = block // per_byte // 4
+    x = lang.placeholder((rows, depth), "i8", name="X")
+    w = lang.placeholder((columns // PANEL, depth // per_byte // 4, 4 * PANEL), "u8", name="Q")
+    s = lang.placeholder((columns // PANEL, depth // block, PANEL), name="S")
+    u = lang.compute(
+        (columns // PANEL, depth // block, groups, per_byte, 4 * PANEL),
+        lambda p, b, g, h, e: (w[p, b * groups + g, e] >> lang.to_scalar(bits * h, "u8")) & (2**bits - 1),
+        name="U",
+    )
+    g, h, j = (lang.reduce_axis(n, name) for n, name in ((groups, "g"), (per_byte, "h"), (4, "j")))
+
+    def dot(i, p, b, c):
+        byte, value = u[p, b, g, h, 4 * c + j], x[i, b * block + (g * per_byte + h) * 4 + j]
+        return lang.sum(lang.cast(byte, "i32") * lang.cast(value, "i32"), axis=(g, h, j))
+
+    d = lang.compute((rows, columns // PANEL, depth // block, PANEL), dot, name="D")
+    b = lang.reduce_axis(depth // block, "b")
+
+    def whole(i, n):
+        return lang.sum(
+            lang.cast(d[i, n // PANEL, b, n % PANEL], "f32") * s[n // PANEL, b, n % PANEL], axis=b
+        )
+
+    return lang.program([x, w, s], [lang.compute((rows, columns), whole, name="Y")])
+
+
+def _bytes(rows, columns=64, depth=96, bits=4):
+    rng = np.random.default_rng(rows)
+    return {
+        "X": rng.integers(-127, 128, (rows, depth), np.int8),
+        "Q": rng.integers(0, 256, (columns // PANEL, depth * bits // 32, 4 * PANEL), np.uint8),
+        "S": rng.random((columns // PANEL, depth // 32, PANEL)).astype(np.float32),
+    }
 
 
 def _feeds(rows, columns=64, depth=48):
@@ -92,4 +130,20 @@ def test_half_of_the_registers_hold_sums(target, one, many):
 def test_only_sums_of_unpacked_blocks_are_taken():
     for program, found in ((_program(2), 1), (_program(2, unpacks=False), 0)):
         assert len(block_nests(Context(program, Machine(X86_AVX2, 1)))) == found
-    assert find_blocks(_program(2), _program(2).stage("Z")) is None
+    context = Context(_program(2), Machine(X86_AVX2, 1))
+    assert find_blocks(context, context.program.stage("Z")) is None
+    # bytes are unpacked for an instruction alone
+    for target, found in ((X86_AVX2, 0), (X86_AVX512, 1)):
+        assert len(block_nests(Context(_dots(2), Machine(target, 1)))) == found
+
+
+@pytest.mark.skipif("avx512vnni" not in HOST.features, reason="code of dots is run")
+@pytest.mark.parametrize(("rows", "bits", "threads"), [(1, 4, 2), (3, 8, 1), (7, 2, 2), (5, 4, 1)])
+def test_sums_of_bytes_are_by_dots(rows, bits, threads):
+    program, feeds = _dots(rows, bits=bits), _bytes(rows, bits=bits)
+    planned = plan_unit(program, Machine(STATED, threads))
+    assert "vpdpbusd" in str(planned.schedule) and "prefetch" in str(planned.schedule)
+    want = lang.evaluate(program, list(feeds.values()))["Y"]
+    func = planned.schedule.func
+    for got in (run_function(func, feeds, instructions=INTERPRETED)["Y"], Native(func)(feeds)["Y"]):
+        assert_close(got, want, magnitude=np.full_like(want, 32 * 127 * 2.0**bits), terms=96)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 import click
 
-from tilewright.cli.options import common_options
+from tilewright.cli.options import common_options, loading_options
 from tilewright.cli.state import State
 from tilewright.llm import Sampling, load
 
@@ -23,9 +24,7 @@ from tilewright.llm import Sampling, load
 @click.option("--repetition-penalty", default=1.0, show_default=True, help="Above 1: fewer repetitions.")
 @click.option("--seed", default=0, show_default=True, help="Equal seeds draw equal tokens.")
 @click.option("--stop", multiple=True, help="End the text before this one. May be given several times.")
-@click.option("--capacity", type=click.IntRange(min=1), help="Tokens of the longest text, with its prompt.")
-@click.option("--bits", type=click.Choice(["4", "8"]), help="Round matrices to so many bits.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU.")
+@loading_options
 @common_options
 def generate(
     state: State,
@@ -39,9 +38,7 @@ def generate(
     repetition_penalty: float,
     seed: int,
     stop: tuple[str, ...],
-    capacity: int | None,
-    bits: str | None,
-    threads: int | None,
+    how: dict[str, Any],
 ) -> None:
     """Write the text that the language model in FOLDER lets follow a prompt.
 
@@ -50,8 +47,7 @@ def generate(
     how fast, on stderr.
     """
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
-    rounded = None if bits is None else int(bits)
-    model = load(folder, capacity=capacity, threads=threads, bits=rounded)
+    model = load(folder, **how)
     given = sys.stdin.read() if prompt == "-" else prompt
     start = time.perf_counter()
     first, made = 0.0, []

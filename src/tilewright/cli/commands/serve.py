@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from tilewright.cli.options import common_options
+from tilewright.cli.options import common_options, loading_options
 from tilewright.cli.state import State
 from tilewright.llm import ServeLimits, Server, check_host, load
 from tilewright.support import InputError, quoted
@@ -22,9 +23,7 @@ from tilewright.support import InputError, quoted
     "--queue", type=click.IntRange(min=1), default=64, show_default=True, help="Requests that wait."
 )
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True)
-@click.option("--capacity", type=click.IntRange(min=1), help="Tokens of the longest text, with its prompt.")
-@click.option("--bits", type=click.Choice(["4", "8"]), help="Round matrices to so many bits.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU.")
+@loading_options
 @common_options
 def serve(
     state: State,
@@ -35,9 +34,7 @@ def serve(
     requests: int,
     queue: int,
     seconds: float,
-    capacity: int | None,
-    bits: str | None,
-    threads: int | None,
+    how: dict[str, Any],
 ) -> None:
     """Serve the language model in FOLDER until interrupted: /v1/completions and /v1/chat/completions.
 
@@ -53,8 +50,7 @@ def serve(
         if not key:
             raise InputError(f"the file {quoted(api_key_file)} has no key")
     check_host(host, key)
-    rounded = None if bits is None else int(bits)
-    model = load(folder, capacity=capacity, threads=threads, bits=rounded, requests=requests)
+    model = load(folder, requests=requests, **how)
     server = Server(model, Path(folder).resolve().name, key, ServeLimits(queue=queue, seconds=seconds))
     state.note(f"serving {folder} at http://{host}:{port}/v1")
     server.run(host, port)

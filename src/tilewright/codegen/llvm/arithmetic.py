@@ -227,6 +227,11 @@ class Arithmetic(Scopes):
             ),
         )  # fmt: skip
 
+    def as_words(self, v: Val, lanes: int) -> Val:
+        """The bits of a vector as ``lanes`` words of 32 bits."""
+        t = type_text("i32", lanes)
+        return self.pure(f"as {t}", I32, lanes, (v,), lambda o: f"bitcast {o[0].typed} to {t}")
+
     def masked(self, full: str, args: Sequence[Val]) -> Val:
         """A call of an x86 intrinsic with a mask, all of its lanes on, under the current rounding mode."""
         first = args[0]

@@ -54,12 +54,14 @@ class ModelBuilder:
         self._count.setdefault(name, 1)
         return name
 
-    def output(self, tensor: str, name: str, shape: Sequence[int | str]) -> None:
-        """Declare `tensor` a float32 model output called `name`."""
+    def output(
+        self, tensor: str, name: str, shape: Sequence[int | str], elem_type: int = TensorProto.FLOAT
+    ) -> None:
+        """Declare `tensor` a model output called `name`."""
         self._nodes.append(
             helper.make_node("Identity", [tensor], [name], name=self.fresh(f"{name}/identity"))
         )
-        self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
+        self._outputs.append(helper.make_tensor_value_info(name, elem_type, list(shape)))
 
     def constant(self, values: NDArray[np.generic], stem: str = "constant") -> str:
         """Store an array in the model and return its name."""

@@ -260,7 +260,8 @@ def group_query_attention(
     """Causal attention of groups of heads that share keys and values, with a cache and rotary embeddings.
 
     `last_keys` is, for each batch, the number of keys less one; `total_length` the largest number of keys,
-    which must be known when compiling. A cache has room for the present keys, or grows by the new ones.
+    which must be known when compiling. A cache has room for the present keys, or grows by the new ones; it
+    may be of another type than queries, to which new entries are rounded.
     """
     if any(others) or any(p.ctx.integer(name, plain) > max(plain, 0) for name, plain in _PLAIN):
         raise p.ctx.unsupported("head sinks, smooth softmax, quantised or sliding caches")
@@ -306,6 +307,9 @@ def group_query_attention(
             )
             for each in (q, k)
         )
+    held = p.type(3).dtype if past_key else dtype
+    if held != dtype:
+        k, v = (p.add("Cast", (each,), to=held) for each in (k, v))
     if later or (past_key and room > queries):
         k = _cached(p, past_key, k, start, keys)
         v = _cached(p, past_value, v, start, keys)
@@ -315,6 +319,8 @@ def group_query_attention(
         # behind the present keys nothing is read
         k, v = (p.add("Slice", (each, p.ints((0,)), p.ints((total,)), p.ints((2,)))) for each in (k, v))
         keys = total
+    if held != dtype:
+        k, v = (p.add("Cast", (each,), to=dtype) for each in (k, v))
     sizes = _Sizes(batch, heads, kv_heads, queries, keys, depth, width)
     place = p.reshape(p.places(keys), (1, 1, keys))
     here = p.reshape(places, (batch, queries, 1))

@@ -8,6 +8,7 @@ from typing import Final
 from tilewright.graph.model import Graph
 from tilewright.graph.passes.base import Pass
 from tilewright.graph.passes.batch_norm import FoldChannelAffine
+from tilewright.graph.passes.block_bytes import BytesInBlocks
 from tilewright.graph.passes.blocks import PackBlocks
 from tilewright.graph.passes.copies import CopyValues, ValueCopy
 from tilewright.graph.passes.fill import FILLED, FillBlocks
@@ -76,6 +77,7 @@ __all__ = [
     "FILLED",
     "INTEGER_PASSES",
     "PASSES",
+    "BytesInBlocks",
     "CopyValues",
     "FillBlocks",
     "FoldChannelAffine",

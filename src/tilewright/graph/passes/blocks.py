@@ -123,6 +123,13 @@ def _blocks(w: _Weights) -> _Weights | None:
     return replace(w, numbers=numbers)
 
 
+def _narrow(values: Array) -> Array:
+    """Numbers in f16 where that has all of them: products read as many bytes less."""
+    with np.errstate(over="ignore"):
+        half = values.astype(np.float16)
+    return half if np.array_equal(half.astype(values.dtype), values) else values
+
+
 def _emit(rewriter: Rewriter, node: Node, w: _Weights) -> None:
     """The product, its input as rows of whole blocks, and its result in the shape that the node had."""
     (output,) = node.outputs
@@ -140,10 +147,10 @@ def _emit(rewriter: Rewriter, node: Node, w: _Weights) -> None:
     inputs = [
         x,
         rewriter.constant(packed(w.numbers, w.bits), f"{output}.words"),
-        rewriter.constant(in_panels(w.scale), f"{output}.scales"),
+        rewriter.constant(in_panels(_narrow(w.scale)), f"{output}.scales"),
     ]
     if w.zero.any():
-        inputs.append(rewriter.constant(in_panels(w.zero), f"{output}.zeros"))
+        inputs.append(rewriter.constant(in_panels(_narrow(w.zero)), f"{output}.zeros"))
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
     wide, attributes = -(-columns // PANEL) * PANEL, {"bits": w.bits, "block": w.block}
 

@@ -12,6 +12,7 @@ import msgspec
 from tilewright.graph import (
     INTEGER_PASSES,
     PASSES,
+    BytesInBlocks,
     CopyValues,
     FillBlocks,
     FusionOptions,
@@ -32,8 +33,8 @@ class PassPlan:
     """The passes that depend on the machine; others always run.
 
     ``integer``: products of quantised values are made those of unsigned and signed bytes. ``fill``,
-    ``merge`` and ``narrow`` are left out where they are ``None``. ``copies`` are values that several kernels
-    read from one copy, which may lie otherwise; they are made last.
+    ``merge``, ``narrow`` and ``bytes`` are left out where they are ``None``. ``copies`` are values that
+    several kernels read from one copy, which may lie otherwise; they are made last.
     """
 
     integer: bool = False
@@ -41,11 +42,12 @@ class PassPlan:
     merge: MergeGroups | None = None
     narrow: NarrowInputs | None = None
     copies: tuple[ValueCopy, ...] = ()
+    bytes: BytesInBlocks | None = None
 
     def passes(self) -> tuple[Pass, ...]:
         """All passes in their order."""
         copies = CopyValues(self.copies) if self.copies else None
-        own: tuple[Pass | None, ...] = (self.fill, self.merge, self.narrow, copies)
+        own: tuple[Pass | None, ...] = (self.fill, self.merge, self.narrow, self.bytes, copies)
         return (*(INTEGER_PASSES if self.integer else PASSES), *(step for step in own if step is not None))
 
 
@@ -76,8 +78,7 @@ class GraphPlan:
             for reader, found in self.layouts.converted.items()
         }
         passes = msgspec.to_builtins(self.passes)
-        if not self.passes.copies:
-            del passes["copies"]
+        passes = {key: value for key, value in passes.items() if value or key not in ("copies", "bytes")}
         return {
             "precision": self.precision,
             "passes": passes,
