@@ -35,6 +35,7 @@ STATED = replace(
 #: The same with all instructions for lanes that this machine has, at a rate that pays.
 LANES = replace(
     STATED,
+    features=STATED.features | HOST.features,
     instructions=tuple(
         replace(known, per_cycle=STATED.fma_per_cycle)
         for known in HOST.instructions

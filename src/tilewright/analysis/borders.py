@@ -7,7 +7,8 @@ piece holds in the middle of a range, and all but the ends of it. All who cut or
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import gcd, lcm
 from typing import Final, TypeAlias
 
 from tilewright.ir import (
@@ -18,12 +19,14 @@ from tilewright.ir import (
     Expr,
     FloorDiv,
     Index,
-    Load,
     MinMax,
     Mod,
     OfIndex,
+    Var,
     evaluate_index,
+    floordiv,
     index,
+    mod,
     params_of,
 )
 
@@ -94,14 +97,17 @@ NOWHERE: Final = Middle({})
 def piece(x: Index, name: str, middle: Middle = NOWHERE) -> Piece | None:
     """The affine index in ``name`` that an index is in the middle, and where it is; ``None`` for others.
 
-    >>> from tilewright.ir import imax, mod, var
+    >>> from tilewright.ir import floordiv, imax, mod, var
     >>> x = var("x")
     >>> around = Middle.of({"x": (index(0), index(99))})
-    >>> for each in (imax(x - 1, 1 - x), mod(x + 98, 100)):
+    >>> for each in (imax(x - 1, 1 - x), mod(x + 98, 100), imax(0, floordiv(x, 3) - 2)):
     ...     found, where = piece(each, "x", around)
     ...     print(found, "where", ", ".join(f"{i} >= 0" for i in where))
     x - 1 where 2*x - 2 >= 0
     x - 2 where x - 2 >= 0, -x + 101 >= 0
+    x//3 - 2 where x - 6 >= 0
+
+    Quotients and remainders that change often, of axes that are several in one, stay what they are.
     """
     out, where = Index(x.const), tuple[Index, ...]()
     for atom, c in x.terms:
@@ -132,7 +138,7 @@ def _of_atom(atom: Atom, name: str, middle: Middle) -> Piece | None:
             others += [y for n, (y, _) in enumerate(pieces) if n != chosen]
             for n, (_, also) in enumerate(pieces):
                 where += also if n != chosen else ()
-            where = (*where, *(a - x if op == "min" else x - a for a in others))
+            where = (*where, *(_linear(a - x if op == "min" else x - a) for a in others))
             return (x, where) if len(pieces) == 1 or middle.mostly(where) else None
         case FloorDiv(arg, d) | Mod(arg, d):
             inner = piece(arg, name, middle)
@@ -140,12 +146,27 @@ def _of_atom(atom: Atom, name: str, middle: Middle) -> Piece | None:
             if inner is None or value is None:
                 return None
             x, where, whole = inner[0], inner[1], value // d * d
-            where = (*where, x - whole, whole + d - 1 - x)
-            if not middle.mostly(where, PART_WRAPPED):
-                return None
-            return (x - whole if isinstance(atom, Mod) else Index(value // d)), where
+            ends = (*where, _linear(x - whole), _linear(whole + d - 1 - x))
+            if middle.mostly(ends, PART_WRAPPED):
+                return (x - whole if isinstance(atom, Mod) else Index(value // d)), ends
+            return (mod(x, d) if isinstance(atom, Mod) else floordiv(x, d)), where
         case _:
             return None
+
+
+def _linear(x: Index) -> Index:
+    """An index that is 0 or more exactly where another one is, without the one quotient in that."""
+    parts = [(atom, c) for atom, c in x.terms if isinstance(atom, FloorDiv)]
+    if len(parts) != 1:
+        return x
+    ((atom, c),) = parts
+    rest = x - index(atom) * c
+    if rest.terms and abs(c) > 1:
+        return x
+    # a // d >= m: a >= m*d;  a // d <= m: a < (m + 1)*d
+    if c > 0:
+        return atom.arg + (rest if rest.terms else Index(rest.const // c)) * atom.divisor
+    return (rest if rest.terms else Index(rest.const // -c)) * atom.divisor + atom.divisor - 1 - atom.arg
 
 
 def decided(e: Compare, name: str, middle: Middle) -> tuple[bool, tuple[Index, ...]] | None:
@@ -163,14 +184,35 @@ def decided(e: Compare, name: str, middle: Middle) -> tuple[bool, tuple[Index, .
         least = 0 if e.op in ("ge", "lt") else 1
         over = value >= least
         said, more = over == (e.op in ("ge", "gt")), x - least if over else least - 1 - x
-    where = (*where, more)
+    where = (*where, _linear(more))
     return (said, where) if middle.mostly(where) else None
 
 
-def away_from_borders(ld: Load, name: str, env: Env) -> Load:
-    """The load as it moves along ``name`` away from borders; ``env`` has the ranges of what runs."""
-    indices = tuple(inside(x, name, env) for x in ld.indices)
-    return ld if indices == ld.indices else replace(ld, indices=indices)
+def period(x: Index, name: str) -> tuple[int, int] | None:
+    """Steps of an iterator after which an index has moved by the same wherever it began, and by how much.
+
+    ``None`` for indices that clamps or data move.
+
+    >>> from tilewright.ir import floordiv, mod, var
+    >>> x = var("x")
+    >>> period(x * 2 + 1, "x"), period(floordiv(x, 3) * 8 + mod(x + 1, 4), "x"), period(mod(x * 2, 6), "x")
+    ((1, 2), (12, 32), (3, 0))
+    """
+    moves: list[tuple[int, int]] = []
+    for atom, c in x.terms:
+        if isinstance(atom, Var):
+            moves.append((1, c if atom.name == name else 0))
+        elif name in index(atom).vars:
+            inner = period(atom.arg, name) if isinstance(atom, FloorDiv | Mod) else None
+            if inner is None or not isinstance(atom, FloorDiv | Mod):
+                return None
+            steps, moved = inner
+            turns = atom.divisor // gcd(moved, atom.divisor)
+            moves.append(
+                (steps * turns, c * moved * turns // atom.divisor if isinstance(atom, FloorDiv) else 0)
+            )
+    steps = lcm(*(each for each, _ in moves))
+    return steps, sum(moved * (steps // each) for each, moved in moves)
 
 
 def inside(x: Index, name: str, env: Env) -> Index:

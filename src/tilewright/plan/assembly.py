@@ -13,6 +13,7 @@ from tilewright.ir import Program
 from tilewright.plan.algorithms.accuracy import AUTO, Accuracy
 from tilewright.plan.algorithms.methods import Asked, Choice, cheapest
 from tilewright.plan.blocks import block_nests
+from tilewright.plan.channels import join_channels
 from tilewright.plan.clusters import Planned, carry_out, clusters
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.contraction.gemv import split_streams
@@ -80,7 +81,8 @@ def plan_stages(
 ) -> Planned:
     """The plan of a program nest by nest, each by the default of its rule; arguments as of ``plan_unit``."""
     known = frozenset(constants)
-    s = inline_stages(Schedule(program, operations=machine.target.operations))
+    s = Schedule(program, operations=machine.target.operations)
+    s = inline_stages(join_channels(s, machine.target))
     if accuracy.mode != "exact":
         try:
             changed, choices = apply_algorithms(s, machine, accuracy, known)
@@ -104,7 +106,7 @@ def plan_groups(
     """
     if isinstance(machine.on, GpuTarget):
         return groups_on_gpu(program, machine, inlined, groups)
-    s = Schedule(program, operations=machine.target.operations)
+    s = join_channels(Schedule(program, operations=machine.target.operations), machine.target)
     for name in inlined:
         s = s.inline_stage(name)
     known, target = frozenset(constants), machine.target
