@@ -28,6 +28,7 @@ from tilewright.ir import (
     index,
     mod,
     params_of,
+    var,
 )
 
 #: An affine index, and the indices that are 0 or more where it is the one that is meant.
@@ -78,13 +79,18 @@ class Middle:
         lo, hi = first, last
         for x in where:
             value, step = self.value(x), x.coefficient(name)
-            if value is None or (step == 0 and value < 0):
+            if value is None or (step == 0 and value < 0) or _jumps(x, name):
                 return False
             if step > 0:
                 lo = max(lo, middle - value // step)
             elif step < 0:
                 hi = min(hi, middle + value // -step)
         return part * (hi - lo + 1) >= (part - 1) * (last - first + 1)
+
+
+def _jumps(x: Index, name: str) -> bool:
+    """Whether an index moves with a name otherwise than by the same at each step."""
+    return name in (x - var(name) * x.coefficient(name)).vars
 
 
 def _unknown(_: Expr) -> int:
@@ -139,7 +145,8 @@ def _of_atom(atom: Atom, name: str, middle: Middle) -> Piece | None:
             for n, (_, also) in enumerate(pieces):
                 where += also if n != chosen else ()
             where = (*where, *(_linear(a - x if op == "min" else x - a) for a in others))
-            return (x, where) if len(pieces) == 1 or middle.mostly(where) else None
+            plain = len(pieces) == 1 and not any(_jumps(c, name) for c in where)
+            return (x, where) if plain or middle.mostly(where) else None
         case FloorDiv(arg, d) | Mod(arg, d):
             inner = piece(arg, name, middle)
             value = None if inner is None else middle.value(inner[0])
@@ -191,7 +198,7 @@ def decided(e: Compare, name: str, middle: Middle) -> tuple[bool, tuple[Index, .
 def period(x: Index, name: str) -> tuple[int, int] | None:
     """Steps of an iterator after which an index has moved by the same wherever it began, and by how much.
 
-    ``None`` for indices that clamps or data move.
+    ``None`` for indices that data move, or that a clamp stops.
 
     >>> from tilewright.ir import floordiv, mod, var
     >>> x = var("x")
@@ -200,17 +207,22 @@ def period(x: Index, name: str) -> tuple[int, int] | None:
     """
     moves: list[tuple[int, int]] = []
     for atom, c in x.terms:
-        if isinstance(atom, Var):
-            moves.append((1, c if atom.name == name else 0))
-        elif name in index(atom).vars:
-            inner = period(atom.arg, name) if isinstance(atom, FloorDiv | Mod) else None
-            if inner is None or not isinstance(atom, FloorDiv | Mod):
+        if name not in index(atom).vars:
+            continue
+        match atom:
+            case Var():
+                moves.append((1, c))
+            case FloorDiv(arg, d) | Mod(arg, d) if (inner := period(arg, name)) is not None:
+                turns = d // gcd(inner[1], d)
+                moved = c * inner[1] * turns // d if isinstance(atom, FloorDiv) else 0
+                moves.append((inner[0] * turns, moved))
+            case MinMax(_, args):
+                for each in (period(arg, name) for arg in args):
+                    if each is None or each[1]:
+                        return None
+                    moves.append(each)
+            case _:
                 return None
-            steps, moved = inner
-            turns = atom.divisor // gcd(moved, atom.divisor)
-            moves.append(
-                (steps * turns, c * moved * turns // atom.divisor if isinstance(atom, FloorDiv) else 0)
-            )
     steps = lcm(*(each for each, _ in moves))
     return steps, sum(moved * (steps // each) for each, moved in moves)
 

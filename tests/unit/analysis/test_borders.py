@@ -96,6 +96,7 @@ def test_periods_are_steps_after_which_all_has_moved_alike(seed):
         i = (floordiv if rng.random() < 0.5 else mod)(
             i + rng.randint(-9, 9), rng.randint(2, 6)
         ) + i * rng.choice((0, 1))
+    i = i + imin(mod(x, rng.randint(2, 6)), rng.randint(0, 5))
     found = period(i, "x")
     assert found is not None
     steps, moved = found
