@@ -135,7 +135,7 @@ def _default(name, context, root):
 #: Accumulators of pictures by their element types; all sums that are drawn are exact in them.
 SUMS = {"u8": "u16", "u16": "u32", "f32": "f32"}
 BORDERS = ("constant", "clamp", "reflect", "symmetric", "wrap")
-PICTURE_KINDS = ("rows", "columns", "cross", "point", "mix", "grey", "down")
+PICTURE_KINDS = ("rows", "columns", "cross", "point", "mix", "grey", "down", "box", "most")
 
 
 def random_pictures(rng: Random, stages: int = 4):
@@ -179,6 +179,10 @@ def _pictures(planar, kinds, numbers, mode, element, size, channels):
                     return read(y, x, b % now) * one + read(y, x, c) + read(y, x + d, now - 1)
                 case "grey":
                     return read(y, x, 0) * one + read(y, x, now - 1)
+                case "box" | "most":
+                    k, j = lang.reduce_axis((-d, e + 2), "k"), lang.reduce_axis((-f, g + 1), "j")
+                    fold = lang.sum if kind == "box" else lang.max
+                    return fold(read(y + k, x + j, c), axis=(k, j))
                 case "down":
                     return read(2 * y, 2 * x + d, c) + read(2 * y + 1, 2 * x, c) * one
                 case _:

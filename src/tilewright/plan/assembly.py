@@ -12,8 +12,8 @@ from tilewright.cost import Machine
 from tilewright.ir import Program
 from tilewright.plan.algorithms.accuracy import AUTO, Accuracy
 from tilewright.plan.algorithms.methods import Asked, Choice, cheapest
+from tilewright.plan.beginning import begin
 from tilewright.plan.blocks import block_nests
-from tilewright.plan.channels import join_channels
 from tilewright.plan.clusters import Planned, carry_out, clusters
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.contraction.gemv import split_streams
@@ -82,7 +82,7 @@ def plan_stages(
     """The plan of a program nest by nest, each by the default of its rule; arguments as of ``plan_unit``."""
     known = frozenset(constants)
     s = Schedule(program, operations=machine.target.operations)
-    s = inline_stages(join_channels(s, machine.target))
+    s = inline_stages(begin(s, machine.target))
     if accuracy.mode != "exact":
         try:
             changed, choices = apply_algorithms(s, machine, accuracy, known)
@@ -106,7 +106,7 @@ def plan_groups(
     """
     if isinstance(machine.on, GpuTarget):
         return groups_on_gpu(program, machine, inlined, groups)
-    s = join_channels(Schedule(program, operations=machine.target.operations), machine.target)
+    s = begin(Schedule(program, operations=machine.target.operations), machine.target)
     for name in inlined:
         s = s.inline_stage(name)
     known, target = frozenset(constants), machine.target

@@ -13,19 +13,17 @@ from typing import Final
 
 from tilewright.ir import ZERO, Program, Stage, Store
 from tilewright.schedule import Schedule
-from tilewright.target import Target, TargetBase
+from tilewright.target import Target
 
 #: Channels of a picture, at most: grey, two, three, and one for transparency.
 MOST_CHANNELS: Final = 4
 
 
-def join_channels(s: Schedule, on: TargetBase) -> Schedule:
+def join_channels(s: Schedule, on: Target) -> Schedule:
     """The program in which columns and channels are one axis, and one dimension of what is kept between.
 
-    Arguments stay as they are. On GPUs threads take any axes: there programs stay, too.
+    Arguments stay as they are.
     """
-    if not isinstance(on, Target):
-        return s
     for stage in s.require_program().stages:
         program = s.require_program()
         if not _has_channels(program, stage, on.vector_bits // 8):

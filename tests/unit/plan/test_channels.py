@@ -8,7 +8,7 @@ from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import For, locate, run_program
 from tilewright.plan import plan_unit
-from tilewright.plan.channels import join_channels
+from tilewright.plan.beginning import begin
 from tilewright.schedule import Schedule
 from tilewright.target import A100, X86_AVX512
 
@@ -28,7 +28,7 @@ def blurred(h, w, c, element="u8"):
 
 
 def steps_of(program, on=X86_AVX512):
-    return [(s.primitive, s.args[0]) for s in join_channels(Schedule(program), on).trace.steps]
+    return [(s.primitive, s.args[0]) for s in begin(Schedule(program), on).trace.steps]
 
 
 def test_columns_and_channels_are_one_axis_of_all_stages():

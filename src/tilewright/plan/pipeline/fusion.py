@@ -13,7 +13,7 @@ from typing import Final
 from tilewright.analysis import Access
 from tilewright.cost import Machine
 from tilewright.ir import Program
-from tilewright.plan.channels import join_channels
+from tilewright.plan.beginning import begin
 from tilewright.plan.inlining import inline_stages
 from tilewright.plan.pipeline.graph import StageGraph, graph_of
 from tilewright.plan.pipeline.group_plan import GroupPlan
@@ -50,7 +50,7 @@ class FusionSearch:
     _models: dict[tuple[str, ...], FusionModel] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._begun = join_channels(Schedule(self.program), self.machine.on)
+        self._begun = begin(Schedule(self.program), self.machine.on)
 
     def model(self, names: tuple[str, ...]) -> FusionModel:
         """The model of the program with these stages inlined."""

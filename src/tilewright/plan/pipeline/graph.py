@@ -33,7 +33,7 @@ from tilewright.ir import (
     stmt_writes,
     substitute_body,
 )
-from tilewright.plan.channels import join_channels
+from tilewright.plan.beginning import begin
 from tilewright.plan.pipeline.boxes import iteration
 from tilewright.plan.pipeline.group import is_plain
 from tilewright.plan.pipeline.values import Amortised, Values, values_of
@@ -290,7 +290,7 @@ def keep(known: dict[K, V], key: K, value: V) -> V:
 def graph_of(given: Program, on: TargetBase | None = None) -> StageGraph:
     """The graph of a program, for a machine as plans begin there."""
     s = Schedule(given)
-    s = s if on is None else join_channels(s, on)
+    s = s if on is None else begin(s, on)
     program = s.require_program()
     table = table_of(program)
     number = {stage.name: n for n, stage in enumerate(program.stages)}
