@@ -26,7 +26,7 @@ def join_channels(s: Schedule, on: Target) -> Schedule:
     """
     for stage in s.require_program().stages:
         program = s.require_program()
-        if not _has_channels(program, stage, on.vector_bits // 8):
+        if not _has_channels(program, stage, on):
             continue
         *_, columns, channels = program.stage(stage.name).iters
         (made,) = stage.writes
@@ -37,18 +37,22 @@ def join_channels(s: Schedule, on: Target) -> Schedule:
     return s
 
 
-def _has_channels(program: Program, stage: Stage, bytes_of_vector: int) -> bool:
-    """Whether a stage makes pictures, interleaved, element by element, and neither it nor its readers add up.
+def has_rows(stage: Stage, on: Target) -> bool:
+    """Whether a stage has rows as pictures have: of many columns, unlike what networks make of theirs."""
+    extents = [it.extent.as_int() for it in stage.iters if it.kind == "par" and it.extent.is_const]
+    long = [n for n in extents[-2:] if n > MOST_CHANNELS]
+    return bool(long) and long[-1] >= on.vector_bits // 8
 
-    Pictures have many columns: others are what networks make of theirs.
-    """
+
+def _has_channels(program: Program, stage: Stage, on: Target) -> bool:
+    """Whether a stage makes pictures, interleaved, element by element, of no sums and for none."""
     its, body = stage.iters, stage.body
     if len(its) < 3 or not isinstance(body, Store) or len(body.writes) != 1:
         return False
     if any(it.kind != "par" or it.lo != ZERO or not it.extent.is_const for it in its):
         return False
-    (write,), columns, channels = body.writes, its[-2].extent.as_int(), its[-1].extent.as_int()
-    if channels > MOST_CHANNELS or columns < bytes_of_vector:
+    (write,) = body.writes
+    if its[-1].extent.as_int() > MOST_CHANNELS or not has_rows(stage, on):
         return False
     if [i.as_var() for i in write.indices] != [it.name for it in its]:
         return False
@@ -57,5 +61,7 @@ def _has_channels(program: Program, stage: Stage, bytes_of_vector: int) -> bool:
         return False
     if tuple(it.extent for it in its) != buffer.shape:
         return False
-    near = [*readers, *(p for name in stage.reads for p in program.producers(name))]
+    # what sums for each element, or adds the elements up, has a rule of its own, which knows these axes
+    alike = [name for name in stage.reads if program.buffer(name).shape == buffer.shape]
+    near = [*readers, *(p for name in alike for p in program.producers(name))]
     return len(program.producers(write.buffer)) == 1 and not any(p.is_reduction for p in near)

@@ -47,13 +47,30 @@ def test_short_rows_and_many_channels_stay(shape):
 def test_devices_and_sums_keep_their_axes():
     assert steps_of(blurred(30, 64, 3), A100) == []
     image = lang.placeholder((30, 64, 3), "u8", name="image")
-    k = lang.reduce_axis(3, "k")
+    weights, k = lang.placeholder((3,), "u32", name="weights"), lang.reduce_axis(3, "k")
     sums = lang.compute(
-        (28, 64, 3), lambda y, x, c: lang.sum(lang.cast(image[y + k, x, c], "u32"), k), name="s"
+        (28, 64, 3), lambda y, x, c: lang.sum(lang.cast(image[y + k, x, c], "u32") * weights[k], k), name="s"
     )
-    assert (
-        steps_of(lang.program([image], [lang.compute((28, 64, 3), lambda *i: sums[i] + 1, name="out")])) == []
-    )
+    out = lang.compute((28, 64, 3), lambda *i: sums[i] + 1, name="out")
+    assert steps_of(lang.program([image, weights], [out])) == []
+
+
+@pytest.mark.parametrize("columns", [64, 20])
+def test_pictures_have_no_sums_over_windows(columns):
+    image = lang.placeholder((30, columns), "u8", name="image")
+    j, k = lang.reduce_axis(5, "j"), lang.reduce_axis(5, "k")
+    near = lang.boundary(image, mode="clamp")
+    most = lang.compute((30, columns), lambda y, x: lang.max(near[y + k, x + j], axis=(k, j)), name="most")
+    now = begin(Schedule(lang.program([image], [most])), X86_AVX512).require_program()
+    assert any(stage.is_reduction for stage in now.stages) == (columns < 64)
+
+
+def test_a_scale_that_is_summed_before_keeps_no_channel_apart():
+    image = lang.placeholder((30, 64, 3), "f32", name="image")
+    axes = tuple(lang.reduce_axis(n, name) for n, name in ((30, "k"), (64, "l"), (3, "m")))
+    mean = lang.compute((1,), lambda i: lang.sum(image[axes], axis=axes), name="mean")
+    out = lang.compute((30, 64, 3), lambda y, x, c: image[y, x, c] * mean[0], name="out")
+    assert steps_of(lang.program([image], [out])) == [("fuse_iterators", "out")]
 
 
 @pytest.mark.parametrize("element", ["u8", "u16", "f32"])
