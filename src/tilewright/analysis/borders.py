@@ -22,10 +22,12 @@ from tilewright.ir import (
     MinMax,
     Mod,
     OfIndex,
+    Param,
     Var,
     evaluate_index,
     floordiv,
     index,
+    linear,
     mod,
     params_of,
     var,
@@ -162,18 +164,24 @@ def _of_atom(atom: Atom, name: str, middle: Middle) -> Piece | None:
 
 
 def _linear(x: Index) -> Index:
-    """An index that is 0 or more exactly where another one is, without the one quotient in that."""
+    """An index without the one quotient in another one, which is 0 or more only where that is, too."""
     parts = [(atom, c) for atom, c in x.terms if isinstance(atom, FloorDiv)]
     if len(parts) != 1:
         return x
     ((atom, c),) = parts
-    rest = x - index(atom) * c
-    if rest.terms and abs(c) > 1:
-        return x
-    # a // d >= m: a >= m*d;  a // d <= m: a < (m + 1)*d
-    if c > 0:
-        return atom.arg + (rest if rest.terms else Index(rest.const // c)) * atom.divisor
-    return (rest if rest.terms else Index(rest.const // -c)) * atom.divisor + atom.divisor - 1 - atom.arg
+    n, const, whole = abs(c), x.const, list[tuple[Atom, int]]()
+    for a, k in (term for term in x.terms if term[0] is not atom):
+        times = (2 * k + n) // (2 * n)
+        left = k - times * n
+        if left and not isinstance(a, Param):
+            return x
+        if isinstance(a, Param):
+            # the least that a size adds beside multiples of c
+            const += left * (a.lo if left > 0 else a.hi)
+        whole.append((a, times))
+    least = linear(const // n, whole)
+    # a // d >= -m: a >= -m*d;  a // d <= m: a < (m + 1)*d
+    return atom.arg + least * atom.divisor if c > 0 else least * atom.divisor + atom.divisor - 1 - atom.arg
 
 
 def decided(e: Compare, name: str, middle: Middle) -> tuple[bool, tuple[Index, ...]] | None:

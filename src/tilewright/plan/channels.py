@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tilewright.analysis import extent_of
 from tilewright.ir import ZERO, Program, Stage, Store
 from tilewright.schedule import Schedule
 from tilewright.target import Target
@@ -39,7 +40,7 @@ def join_channels(s: Schedule, on: Target) -> Schedule:
 
 def has_rows(stage: Stage, on: Target) -> bool:
     """Whether a stage has rows as pictures have: of many columns, unlike what networks make of theirs."""
-    extents = [it.extent.as_int() for it in stage.iters if it.kind == "par" and it.extent.is_const]
+    extents = [extent_of(it.extent) for it in stage.iters if it.kind == "par"]
     long = [n for n in extents[-2:] if n > MOST_CHANNELS]
     return bool(long) and long[-1] >= on.vector_bits // 8
 
@@ -49,7 +50,7 @@ def _has_channels(program: Program, stage: Stage, on: Target) -> bool:
     its, body = stage.iters, stage.body
     if len(its) < 3 or not isinstance(body, Store) or len(body.writes) != 1:
         return False
-    if any(it.kind != "par" or it.lo != ZERO or not it.extent.is_const for it in its):
+    if any(it.kind != "par" or it.lo != ZERO for it in its) or not its[-1].extent.is_const:
         return False
     (write,) = body.writes
     if its[-1].extent.as_int() > MOST_CHANNELS or not has_rows(stage, on):

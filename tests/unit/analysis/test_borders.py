@@ -80,6 +80,25 @@ def test_indices_away_from_borders():
     assert inside(mirrored, "y", ENV) == mirrored
 
 
+def test_wrapped_rows_of_channels_over_open_sizes():
+    n, steep = Param("n", 4, 1 << 20), 1 << 20
+    i = floordiv(x, 3) - 2
+    low = imax(i, imin(i + index(n), i * -steep - 1))
+    wrapped = imin(low, imax(low - index(n), (index(n) - low) * steep - 1))
+    found = piece(wrapped, "x", Middle.of({"x": (index(0), index(n) * 3 - 1)}))
+    assert found is not None and str(found[0]) == "x//3 - 2"
+    for size in (4, 7, 50):
+        for at in range(3 * size):
+            given = {"x": at, "n": size}
+            column = at // 3 - 2
+            value = column + size if column < 0 else column
+            assert evaluate_index(wrapped, given) == value
+            if all(evaluate_index(c, given) >= 0 for c in found[1]):
+                assert value == column
+            else:
+                assert at < 6 + 3
+
+
 def test_rows_of_channels_are_clamped_as_rows_are():
     column, channel = imin(imax(floordiv(x, 3) - 2, 0), 32), mod(x, 3)
     found = piece(column, "x", AROUND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.analysis import Update, reduction_of
+from tilewright.analysis import Update, extent_of, reduction_of
 from tilewright.ir import (
     ZERO,
     Binary,
@@ -76,14 +76,14 @@ def split_window(program: Program, stage: str, axis: str, window: str) -> Progra
                 S[x] = (S_4[x] + S_1[x + 4])
 
     Raises ScheduleError for an unknown stage or axis, and for what is no such reduction from its neutral
-    value, of two terms and more, over constant ranges.
+    value, of two terms and more, over a constant range.
     """
     old = stage_called(program, stage)
     found = _found(old, axis, window)
     if found is None or program.buffer(found.update.write.buffer).layout is not None:
         raise ScheduleError(
             f"stage {stage!r} does not reduce neighbours along {axis!r} by {window!r}",
-            hint="terms must depend on the sum of an axis and of the window alone, over constant ranges",
+            hint="terms must depend on the sum of an axis and of the window alone, over a constant range",
         )
     write, op = found.update.write, found.update.op
     whole, count = program.buffer(write.buffer), found.window.extent.as_int()
@@ -143,7 +143,7 @@ def window_of(stage: Stage) -> tuple[str, str] | None:
             found = _found(stage, along.name, window.name)
             if found is None:
                 continue
-            n, extent = window.extent.as_int(), along.extent.as_int()
+            n, extent = window.extent.as_int(), extent_of(along.extent)
             digits = 1 if found.update.op in OVERLAPPING else max(1, n.bit_count() - 1)
             if ((n - 1).bit_length() - 1 + digits) * (extent + n - 1) < n * extent:
                 return along.name, window.name
@@ -156,7 +156,7 @@ def _found(stage: Stage, axis: str, window: str) -> _Found | None:
     if axis not in known or window not in known or update is None or update.guard:
         return None
     along, over = known[axis], known[window]
-    constant = all(it.lo.is_const and it.extent.is_const for it in (along, over))
+    constant = over.lo.is_const and over.extent.is_const
     if (
         not constant
         or along.lo != ZERO
