@@ -188,6 +188,12 @@ def bytes_of_two() -> Program:
     return lang.program([a, b], [c])
 
 
+def box() -> Program:
+    """Sums of 15 neighbours."""
+    row, k = lang.placeholder((1014,), "i32", name="X"), lang.reduce_axis(15, "k")
+    return lang.program([row], [lang.compute((1000,), lambda x: lang.sum(row[x + k], k), name="S")])
+
+
 def terms_of_two() -> Program:
     """A sum of two products."""
     a, b = lang.placeholder((4, 8), name="A"), lang.placeholder((8, 6), name="B")
@@ -287,6 +293,7 @@ def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str,
         "shift_factor": (Schedule(bytes_of_two()), ("C", 0, "V"), {}),
         "fuse_iterators": (p, ("conv", "kh", "kw"), {}),
         "split_terms": (Schedule(terms_of_two()), ("C", "T", True), {}),
+        "split_window": (Schedule(box()), ("S", "x", "k"), {}),
     }
     return cases
 

@@ -130,3 +130,72 @@ def random_plan(rng: Random, rule, problem, *, loops: bool = False):
 def _default(name, context, root):
     rule = RULES[name]
     return rule.default(rule.match(context, root, ()))
+
+
+#: Accumulators of pictures by their element types; all sums that are drawn are exact in them.
+SUMS = {"u8": "u16", "u16": "u32", "f32": "f32"}
+BORDERS = ("constant", "clamp", "reflect", "symmetric", "wrap")
+PICTURE_KINDS = ("rows", "columns", "cross", "point", "mix", "grey", "down", "box", "most")
+
+
+def random_pictures(rng: Random, stages: int = 4):
+    """One pipeline on a picture as two programs: (channels, rows, columns), and interleaved.
+
+    Windows in rows and columns, point-wise stages, mixtures of channels, at one rate or at two, with a border
+    around the picture, which may be smaller than what is read of it. Element types and sizes are drawn, too.
+    """
+    kinds = [rng.choice(PICTURE_KINDS) for _ in range(rng.randint(1, stages))]
+    numbers = [[rng.randint(0, 3) for _ in range(6)] for _ in kinds]
+    mode, element = rng.choice(BORDERS), rng.choice(tuple(SUMS))
+    size = rng.choice((1, 2, 3, rng.randint(4, 9))), rng.choice((1, 2, 3, 7, 64, rng.randint(65, 150)))
+    channels = rng.randint(1, 4)
+    drawn = (kinds, numbers, mode, element, size, channels)
+    return tuple(_pictures(planar, *drawn) for planar in (True, False))
+
+
+def _pictures(planar, kinds, numbers, mode, element, size, channels):
+    def at(y, x, c):
+        return (c, y, x) if planar else (y, x, c)
+
+    dtype = SUMS[element]
+    image = lang.placeholder(at(*size, channels), element, name="X")
+    edge = lang.boundary(image, mode=mode)
+
+    def read(y, x, c):
+        return lang.cast(edge[at(y, x, c)], dtype)
+
+    for n, (kind, (a, b, d, e, f, g)) in enumerate(zip(kinds, numbers, strict=True)):
+
+        def value(y, x, c, read=read, kind=kind, a=a, b=b, d=d, e=e, f=f, g=g, now=channels):
+            one = lang.const(a + 1, dtype)
+            match kind:
+                case "rows":
+                    return read(y - d, x, c) * one + read(y, x, c) + read(y + e, x, c)
+                case "columns":
+                    return read(y, x - d, c) * one + read(y, x, c) + read(y, x + e, c)
+                case "cross":
+                    return read(y - d, x - e, c) + read(y, x, c) * one + read(y + f, x + g, c)
+                case "mix":
+                    return read(y, x, b % now) * one + read(y, x, c) + read(y, x + d, now - 1)
+                case "grey":
+                    return read(y, x, 0) * one + read(y, x, now - 1)
+                case "box" | "most":
+                    k, j = lang.reduce_axis((-d, e + 2), "k"), lang.reduce_axis((-f, g + 1), "j")
+                    fold = lang.sum if kind == "box" else lang.max
+                    return fold(read(y + k, x + j, c), axis=(k, j))
+                case "down":
+                    return read(2 * y, 2 * x + d, c) + read(2 * y + 1, 2 * x, c) * one
+                case _:
+                    return read(y, x, c) * one + lang.const(b, dtype)
+
+        if kind == "grey" and n < len(kinds) - 1:
+            made = lang.stage(lambda y, x, f=value: f(y, x, 0), name=f"S{n}")
+            read = lambda y, x, c, made=made: made[y, x]  # noqa: E731
+            continue
+        if planar:
+            made = lang.stage(lambda c, y, x, f=value: f(y, x, c), name=f"S{n}")
+        else:
+            made = lang.stage(lambda y, x, c, f=value: f(y, x, c), name=f"S{n}")
+        read = lambda y, x, c, made=made: made[at(y, x, c)]  # noqa: E731
+    h, w = (max(1, n // 2) for n in size) if "down" in kinds else size
+    return lang.program([image], made, name="pictures", region=list(at(h, w, channels)))

@@ -262,11 +262,6 @@ CASES = [
     (lambda u: ops.softmax(u.A, 2), "axis 2 of softmax of 2 dimensions", None),
     (lambda u: ops.conv(u.A, u.B), "a convolution of 2 with 2 dimensions", "spatial"),
     # what is left of each of the files
-    (
-        lambda u: lang.boundary(u.S, mode="wrap")[u.i - 1],
-        "mode 'wrap' over the symbolic extent n",
-        "a constant extent",
-    ),
     (lambda u: lang.boundary(u.A, "zero"), "the value outside is str", "a literal or a scalar"),
     (
         lambda u: lang.compute((4,), lambda i: u.A[i, 0], name=("x", "y")),

@@ -51,7 +51,7 @@ from tilewright.schedule import Schedule, derived_constants
 TILES = (2, 3, 4)
 KINDS = (
     "pointwise", "clamped", "padded", "window", "rows", "transpose", "prefix", "update", "diamond",
-    "rowsum", "matmul", "conv", "strided", "padconv", "triangle", "argmax", "unordered", "replaced",
+    "rowsum", "matmul", "conv", "strided", "padconv", "triangle", "argmax", "unordered", "replaced", "box",
 )  # fmt: skip
 
 
@@ -299,6 +299,14 @@ def _add_reduction(b: _Builder, kind, src: Buffer, tile):
         iters = [*_iters((n, columns)), Iter("k", index(0), index(taps), "red")]
         w = b.given((index(taps),))
         value = Binary("mul", _ld(src, i, j * step + k), _ld(w, k))
+    elif kind == "box":
+        taps = b.draw(st.integers(2, 5), label="taps")
+        if not (m.is_const and m.const >= taps):
+            return _add_reduction(b, "rowsum", src, tile)
+        out = b.made((n, m - (taps - 1)))
+        at = (i, j)
+        iters = [*_iters((n, m - (taps - 1))), Iter("k", index(0), index(taps), "red")]
+        value = _ld(src, i, j + k)
     elif kind == "padconv":
         out = b.made((n, m))
         at = (i, j)
@@ -318,7 +326,8 @@ def _add_reduction(b: _Builder, kind, src: Buffer, tile):
         iters = [*_iters((n, cols)), Iter("k", index(0), m, "red")]
         value = Binary("mul", _ld(src, i, k), _ld(w, k, j))
     op = "add" if kind == "padconv" else b.draw(st.sampled_from(["add", "add", "max"]), label="reduction")
-    zero = b.const(0 if op == "add" else -1000)
+    lowest = out.dtype.min_value if kind == "box" else -1000
+    zero = Const(lowest, out.dtype) if op == "max" else b.const(0)
     body = store(out.name, at, Binary(op, _ld(out, *at), value))
     return b.stage(out, iters, body, store(out.name, at, zero))
 

@@ -318,6 +318,20 @@ def fuse_iterators(draw, s):
     return None if chosen is None else (chosen, {})
 
 
+def split_window(draw, s):
+    if s.program is None:
+        return None
+    options = [
+        (x.name, a.name, b.name)
+        for x in s.program.stages
+        for a in x.iters
+        for b in x.iters
+        if (a.kind, b.kind) == ("par", "red")
+    ]
+    chosen = pick(draw, options, "window")
+    return None if chosen is None else (chosen, {})
+
+
 def gather_operand(draw, s):
     if s.program is None:
         return None

@@ -92,6 +92,7 @@ START = {
     "bf16x3": (("quarters", "images"),),
     "factor_out": (("factors",),),
     "split_terms": (("sums",),),
+    "split_window": (("box",),),
     **dict.fromkeys(("store_at", "decouple_at"), (("biased",),)),
     "shift_factor": (("bytes",),),
 }

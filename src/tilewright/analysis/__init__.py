@@ -15,8 +15,9 @@ from tilewright.analysis.access_table import (
 from tilewright.analysis.borders import (
     UNKNOWN as UNKNOWN,
     Middle as Middle,
-    away_from_borders as away_from_borders,
     decided as decided,
+    inside as inside,
+    period as period,
     piece as piece,
 )
 from tilewright.analysis.contraction import (
@@ -44,7 +45,11 @@ from tilewright.analysis.operator import (
     find_operator as find_operator,
 )
 from tilewright.analysis.padded import only_inside as only_inside, padded_read as padded_read
-from tilewright.analysis.readers import pointwise_reader as pointwise_reader, reads_in_place as reads_in_place
+from tilewright.analysis.readers import (
+    lies_in_order as lies_in_order,
+    pointwise_reader as pointwise_reader,
+    reads_in_place as reads_in_place,
+)
 from tilewright.analysis.scans import Scan as Scan, scan_of as scan_of
 from tilewright.analysis.updates import (
     Update as Update,

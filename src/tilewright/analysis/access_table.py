@@ -31,6 +31,7 @@ from tilewright.ir import (
     Var,
     iter_env,
     stmt_loads,
+    var,
 )
 
 #: First and last value: two integers, or two arrays with one of each a tile.
@@ -106,21 +107,23 @@ class Access:
         return tuple(out)
 
     def steps(self, axis: str, *, away: bool = False) -> int | None:
-        """Elements by which it moves in the last dimension with an axis; ``None`` where it jumps.
+        """Elements by which it moves in memory with an axis; ``None`` where it jumps.
 
         ``away``: indices count as what they are away from borders, where code has nothing else.
         """
         moves = 0
-        for n, reaches in enumerate(self.dims):
-            indices = (Index(r.first, r.terms) for r in reaches)
-            for atom, c in (t for i in indices for t in (inside(i, axis, self.env) if away else i).terms):
-                if isinstance(atom, Var):
-                    if atom.name == axis and (n < len(self.dims) - 1 or abs(c) > 1):
-                        return None
-                    moves |= atom.name == axis
-                elif axis in Index(0, ((atom, c),)).vars:
-                    return None
-        return int(moves)
+        known: dict[Index, Index] = {}
+        for ld in self.loads:
+            place, stride = Index(0), 1
+            for i, n in zip(reversed(ld.indices), reversed(self.shape), strict=True):
+                if i not in known:
+                    known[i] = inside(i, axis, self.env) if away else i
+                place, stride = place + known[i] * stride, stride * n
+            step = place.coefficient(axis)
+            if abs(step) > 1 or axis in (place - var(axis) * step).vars:
+                return None
+            moves |= abs(step)
+        return moves
 
 
 @dataclass(frozen=True, slots=True, eq=False)

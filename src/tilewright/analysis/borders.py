@@ -7,7 +7,8 @@ piece holds in the middle of a range, and all but the ends of it. All who cut or
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import gcd, lcm
 from typing import Final, TypeAlias
 
 from tilewright.ir import (
@@ -18,13 +19,18 @@ from tilewright.ir import (
     Expr,
     FloorDiv,
     Index,
-    Load,
     MinMax,
     Mod,
     OfIndex,
+    Param,
+    Var,
     evaluate_index,
+    floordiv,
     index,
+    linear,
+    mod,
     params_of,
+    var,
 )
 
 #: An affine index, and the indices that are 0 or more where it is the one that is meant.
@@ -75,13 +81,18 @@ class Middle:
         lo, hi = first, last
         for x in where:
             value, step = self.value(x), x.coefficient(name)
-            if value is None or (step == 0 and value < 0):
+            if value is None or (step == 0 and value < 0) or _jumps(x, name):
                 return False
             if step > 0:
                 lo = max(lo, middle - value // step)
             elif step < 0:
                 hi = min(hi, middle + value // -step)
         return part * (hi - lo + 1) >= (part - 1) * (last - first + 1)
+
+
+def _jumps(x: Index, name: str) -> bool:
+    """Whether an index moves with a name otherwise than by the same at each step."""
+    return name in (x - var(name) * x.coefficient(name)).vars
 
 
 def _unknown(_: Expr) -> int:
@@ -94,14 +105,17 @@ NOWHERE: Final = Middle({})
 def piece(x: Index, name: str, middle: Middle = NOWHERE) -> Piece | None:
     """The affine index in ``name`` that an index is in the middle, and where it is; ``None`` for others.
 
-    >>> from tilewright.ir import imax, mod, var
+    >>> from tilewright.ir import floordiv, imax, mod, var
     >>> x = var("x")
     >>> around = Middle.of({"x": (index(0), index(99))})
-    >>> for each in (imax(x - 1, 1 - x), mod(x + 98, 100)):
+    >>> for each in (imax(x - 1, 1 - x), mod(x + 98, 100), imax(0, floordiv(x, 3) - 2)):
     ...     found, where = piece(each, "x", around)
     ...     print(found, "where", ", ".join(f"{i} >= 0" for i in where))
     x - 1 where 2*x - 2 >= 0
     x - 2 where x - 2 >= 0, -x + 101 >= 0
+    x//3 - 2 where x - 6 >= 0
+
+    Quotients and remainders that change often, of axes that are several in one, stay what they are.
     """
     out, where = Index(x.const), tuple[Index, ...]()
     for atom, c in x.terms:
@@ -132,20 +146,42 @@ def _of_atom(atom: Atom, name: str, middle: Middle) -> Piece | None:
             others += [y for n, (y, _) in enumerate(pieces) if n != chosen]
             for n, (_, also) in enumerate(pieces):
                 where += also if n != chosen else ()
-            where = (*where, *(a - x if op == "min" else x - a for a in others))
-            return (x, where) if len(pieces) == 1 or middle.mostly(where) else None
+            where = (*where, *(_linear(a - x if op == "min" else x - a) for a in others))
+            plain = len(pieces) == 1 and not any(_jumps(c, name) for c in where)
+            return (x, where) if plain or middle.mostly(where) else None
         case FloorDiv(arg, d) | Mod(arg, d):
             inner = piece(arg, name, middle)
             value = None if inner is None else middle.value(inner[0])
             if inner is None or value is None:
                 return None
             x, where, whole = inner[0], inner[1], value // d * d
-            where = (*where, x - whole, whole + d - 1 - x)
-            if not middle.mostly(where, PART_WRAPPED):
-                return None
-            return (x - whole if isinstance(atom, Mod) else Index(value // d)), where
+            ends = (*where, _linear(x - whole), _linear(whole + d - 1 - x))
+            if middle.mostly(ends, PART_WRAPPED):
+                return (x - whole if isinstance(atom, Mod) else Index(value // d)), ends
+            return (mod(x, d) if isinstance(atom, Mod) else floordiv(x, d)), where
         case _:
             return None
+
+
+def _linear(x: Index) -> Index:
+    """An index without the one quotient in another one, which is 0 or more only where that is, too."""
+    parts = [(atom, c) for atom, c in x.terms if isinstance(atom, FloorDiv)]
+    if len(parts) != 1:
+        return x
+    ((atom, c),) = parts
+    n, const, whole = abs(c), x.const, list[tuple[Atom, int]]()
+    for a, k in (term for term in x.terms if term[0] is not atom):
+        times = (2 * k + n) // (2 * n)
+        left = k - times * n
+        if left and not isinstance(a, Param):
+            return x
+        if isinstance(a, Param):
+            # the least that a size adds beside multiples of c
+            const += left * (a.lo if left > 0 else a.hi)
+        whole.append((a, times))
+    least = linear(const // n, whole)
+    # a // d >= -m: a >= -m*d;  a // d <= m: a < (m + 1)*d
+    return atom.arg + least * atom.divisor if c > 0 else least * atom.divisor + atom.divisor - 1 - atom.arg
 
 
 def decided(e: Compare, name: str, middle: Middle) -> tuple[bool, tuple[Index, ...]] | None:
@@ -163,14 +199,40 @@ def decided(e: Compare, name: str, middle: Middle) -> tuple[bool, tuple[Index, .
         least = 0 if e.op in ("ge", "lt") else 1
         over = value >= least
         said, more = over == (e.op in ("ge", "gt")), x - least if over else least - 1 - x
-    where = (*where, more)
+    where = (*where, _linear(more))
     return (said, where) if middle.mostly(where) else None
 
 
-def away_from_borders(ld: Load, name: str, env: Env) -> Load:
-    """The load as it moves along ``name`` away from borders; ``env`` has the ranges of what runs."""
-    indices = tuple(inside(x, name, env) for x in ld.indices)
-    return ld if indices == ld.indices else replace(ld, indices=indices)
+def period(x: Index, name: str) -> tuple[int, int] | None:
+    """Steps of an iterator after which an index has moved by the same wherever it began, and by how much.
+
+    ``None`` for indices that data move, or that a clamp stops.
+
+    >>> from tilewright.ir import floordiv, mod, var
+    >>> x = var("x")
+    >>> period(x * 2 + 1, "x"), period(floordiv(x, 3) * 8 + mod(x + 1, 4), "x"), period(mod(x * 2, 6), "x")
+    ((1, 2), (12, 32), (3, 0))
+    """
+    moves: list[tuple[int, int]] = []
+    for atom, c in x.terms:
+        if name not in index(atom).vars:
+            continue
+        match atom:
+            case Var():
+                moves.append((1, c))
+            case FloorDiv(arg, d) | Mod(arg, d) if (inner := period(arg, name)) is not None:
+                turns = d // gcd(inner[1], d)
+                moved = c * inner[1] * turns // d if isinstance(atom, FloorDiv) else 0
+                moves.append((inner[0] * turns, moved))
+            case MinMax(_, args):
+                for each in (period(arg, name) for arg in args):
+                    if each is None or each[1]:
+                        return None
+                    moves.append(each)
+            case _:
+                return None
+    steps = lcm(*(each for each, _ in moves))
+    return steps, sum(moved * (steps // each) for each, moved in moves)
 
 
 def inside(x: Index, name: str, env: Env) -> Index:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.ir import Index, Program, Stage, stmt_loads, var
+from tilewright.analysis.contraction import flat_index
+from tilewright.ir import Index, Program, Stage, Store, stmt_loads, var
 
 
 def pointwise_reader(program: Program, stage: Stage) -> Stage | None:
@@ -17,6 +18,25 @@ def pointwise_reader(program: Program, stage: Stage) -> Stage | None:
         if reads_in_place(readers[0], name):
             return readers[0]
     return None
+
+
+def lies_in_order(program: Program, stage: Stage) -> bool:
+    """Whether a stage fills a buffer with an element an instance, row by row in the order of its own axes.
+
+    Two axes of the buffer may be one of the stage: ``out[y, x_c//3, x_c%3]``.
+    """
+    own = [it for it in stage.iters if it.kind == "par"]
+    if not own or not isinstance(stage.body, Store) or len(stage.body.writes) != 1:
+        return False
+    (write,) = stage.body.writes
+    if [i.as_var() for i in write.indices] == [it.name for it in own]:
+        return True
+    place, stride = flat_index(program, write.buffer, write.indices), 1
+    for it in reversed(own):
+        if place is None or not it.extent.is_const:
+            return False
+        place, stride = place - var(it.name) * stride, stride * it.extent.as_int()
+    return place == Index(0)
 
 
 def reads_in_place(stage: Stage, name: str) -> bool:

@@ -347,9 +347,11 @@ class Accesses(Indices):
             return hit
         at, span = self._copies_together(access)
         close = apart if isinstance(apart, int) and apart <= MOST_APART else 0
-        if close and (span == 1 or close & (close - 1) or not all(on)):
+        if close and not all(on):
             return None
-        inside = at % (close or st.width)
+        # of elements close together all that lie between are parted, and none that nobody reads is computed
+        aligned = close and not any(c % close for _, c in r.terms.terms)
+        inside = const % close if aligned else at % (close or st.width)
         first = const - inside
         count = close or min(st.width, span - at + inside)
         if (count < SMALLEST_SQUARE and not close) or not self._within(buf, r, first, count, on):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import gcd, lcm
 
-from tilewright.analysis import update_of
+from tilewright.analysis import period, update_of
 from tilewright.codegen.expressions import Expressions
 from tilewright.codegen.joins import can_join, join
 from tilewright.codegen.llvm.builder import Builder
@@ -263,9 +264,28 @@ class VectorLoops(Expressions):
                 whole = Index(n // together * together)
                 self._loop_of_vectors(s, lo, whole, together)
                 lo, extent = lo + whole, extent - whole
-            if extent != ZERO:
+            copies = self._phases(s, lanes)
+            if n is not None and copies > 1 and extent.as_int() >= copies * lanes:
+                whole = Index(extent.as_int() // (copies * lanes) * (copies * lanes))
+                self._loop_of_vectors(s, lo, whole, lanes, copies)
+                for c in _chunks(lo + whole, extent.as_int() - whole.as_int(), lanes):
+                    self._chunk(s, c, lanes)
+            elif extent != ZERO:
                 self._loop_of_vectors(s, lo, extent, lanes)
         return True
+
+    def _phases(self, s: For, lanes: int) -> int:
+        """Vectors after which lanes lie as they did in the first one, by quotients and remainders of them.
+
+        Where that is known lanes are picked from whole vectors. 1 where nothing becomes known.
+        """
+        steps = 1
+        for ld in statement_loads(s.body):
+            place = self._in_memory(ld)
+            found = None if place is None or s.var not in place.vars else period(place, s.var)
+            steps = steps if found is None else lcm(steps, found[0])
+        copies = steps // gcd(steps, lanes)
+        return copies if copies <= MAX_EXPANDED_VECTORS else 1
 
     def _folded_together(self, s: For, r: Reduction) -> int:
         """How many vectors of what a reduction folds are computed side by side."""
@@ -353,21 +373,22 @@ class VectorLoops(Expressions):
         del st.env[var]
         return cells
 
-    def _loop_of_vectors(self, s: For, lo: Index, extent: Index, lanes: int) -> None:
-        """Whole vectors in a loop, the rest under a mask."""
+    def _loop_of_vectors(self, s: For, lo: Index, extent: Index, lanes: int, copies: int = 1) -> None:
+        """Whole vectors in a loop, so many ``copies`` a turn, the rest under a mask."""
 
         def emit() -> None:
             self.stmt(s.body)
 
         def vector(_: Stmt) -> None:
-            base = lo + self.state.env[loop.var] * lanes
-            self.ask_for_vectors(s, base, lanes)
-            self.chunk(s, base, lanes, lanes, emit)
+            for n in range(copies):
+                base = lo + self.state.env[loop.var] * (copies * lanes) + n * lanes
+                self.ask_for_vectors(s, base, lanes)
+                self.chunk(s, base, lanes, lanes, emit)
 
-        whole = extent // lanes
+        whole = extent // (copies * lanes)
         loop = For(f"{s.var}$", ZERO, whole, Seq(()))
         self.serial_loop(loop, ZERO, whole, 1, vector)
-        rest = extent - whole * lanes
+        rest = extent - whole * (copies * lanes)
         if rest != ZERO:
             active = rest.as_int() if rest.is_const else rest
             self.chunk(s, lo + whole * lanes, lanes, active, emit)

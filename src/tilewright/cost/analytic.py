@@ -31,6 +31,9 @@ CODE_BYTES: Final = 8
 #: Bytes of instructions that are taken apart in a cycle where the caches for them do not hold the loop (16 on
 #: Intel's cores up to Ice Lake and on AMD's up to Zen 4, 16 to 32 on later ones).
 DECODED_BYTES: Final = 16
+#: Code that is run without being taken apart again, by the bytes of the first cache for data: 3 to 6 thousand
+#: decoded instructions (4096 on Zen 3 and Golden Cove's forerunners) beside 32 to 48 KB.
+CODE_SHARE: Final = 0.5
 #: Part of the shorter terms that the longest one does not hide.
 SHOWN: Final = 0.3
 
@@ -71,7 +74,7 @@ def cost_of(tree: LoopTree, machine: Machine) -> Cost:
     code = fetched = 0.0
     started: dict[str, float] = {}
     alone, shared = _levels(machine, 1), _levels(machine, machine.threads)
-    room = first_cache(machine.target)
+    room = CODE_SHARE * first_cache(machine.target)
     for loops, work in tree.works():
         turn = _turn(loops, machine.threads)
         levels = alone if turn.shared is None else shared

@@ -62,9 +62,9 @@ def _move(mode: str, i: Index, n: Index, env: ir.Env) -> Index:
         low = i if ir.prove_ge0(i, env) else ir.imax(i, 0)
         return low if ir.prove_lt(i, n, env) else ir.imin(low, n - 1)
     if mode == "wrap":
-        if not n.is_const:
-            raise problem(f"mode 'wrap' over the symbolic extent {n}", "give the dimension a constant extent")
-        return ir.mod(i, n.as_int()) if n.as_int() else i
+        if n.is_const:
+            return ir.mod(i, n.as_int()) if n.as_int() else i
+        return _wrapped_once(i, n, env)
     # the border stands once or twice: mirrored at 0 or between -1 and 0, with the period 2n - 2 or 2n;
     # one reflection on either side needs no division
     last = n - 1
@@ -81,16 +81,28 @@ def _move(mode: str, i: Index, n: Index, env: ir.Env) -> Index:
     return low if once else ir.imin(ir.imax(low, 0), last)
 
 
+def _wrapped_once(i: Index, n: Index, env: ir.Env) -> Index:
+    """``i + n`` below 0, ``i - n`` from ``n`` on, else ``i``; of what is farther outside the nearest element.
+
+    No remainder by a size is affine; a line as steep as the largest size chooses between the others.
+    """
+    steep = ir.int_upper(n, {})
+    assert steep is not None, f"{n} has no largest value"
+    at = i if ir.prove_ge0(i, env) else ir.imax(i, ir.imin(i + n, i * -steep - 1))
+    at = at if ir.prove_lt(i, n, env) else ir.imin(at, ir.imax(at - n, (n - at) * steep - 1))
+    once = ir.prove_ge0(i + n, env) and ir.prove_lt(i, n * 2, env)
+    return at if once else ir.imin(ir.imax(at, 0), n - 1)
+
+
 def boundary(tensor: Tensor, value: ValueLike | None = None, mode: str | None = None) -> Padded:
     """A view that can be read outside of the tensor's box.
 
     ``value`` (mode ``constant``, default 0) is what lies outside: a literal or a scalar of the tensor's type.
     Mode ``clamp`` repeats the nearest element, ``reflect`` mirrors without repeating the border and
     ``symmetric`` with (as numpy's modes of these names; of a symbolic extent one reflection, clamped beyond),
-    ``wrap`` continues periodically (constant extents only).
+    ``wrap`` continues periodically (over a symbolic extent once, clamped beyond).
 
-    Raises ProgramError for an unknown mode, and a value where the mode takes none; reading with ``wrap``
-    does where the extent is symbolic.
+    Raises ProgramError for an unknown mode, and a value where the mode takes none.
     """
     if not isinstance(tensor, Tensor):
         raise problem(f"lang.boundary of {type(tensor).__name__}", "it needs a tensor")

@@ -48,7 +48,7 @@ from tilewright.plan.graph.propagation import (
 )
 from tilewright.plan.open_sizes import schedule_open
 from tilewright.plan.pipeline.boxes import boxes, iteration, middle, points, whole
-from tilewright.plan.pipeline.fusion import MARGIN, Fused, FusionSearch, fused_of, inlined, variants
+from tilewright.plan.pipeline.fusion import MARGIN, Fused, FusionSearch, inlined, variants
 from tilewright.plan.pipeline.graph import CHEAP, Node, Read, StageGraph, graph_of, keep
 from tilewright.plan.pipeline.group import (
     AtLoop,
@@ -146,7 +146,6 @@ __all__ = [
     "edited",
     "find_group",
     "fits_together",
-    "fused_of",
     "graph_of",
     "graph_plan_from_data",
     "held_bytes",

@@ -12,6 +12,7 @@ from tilewright.cost import Machine
 from tilewright.ir import Program
 from tilewright.plan.algorithms.accuracy import AUTO, Accuracy
 from tilewright.plan.algorithms.methods import Asked, Choice, cheapest
+from tilewright.plan.beginning import begin
 from tilewright.plan.blocks import block_nests
 from tilewright.plan.clusters import Planned, carry_out, clusters
 from tilewright.plan.contraction.gather import gather_operands
@@ -80,7 +81,8 @@ def plan_stages(
 ) -> Planned:
     """The plan of a program nest by nest, each by the default of its rule; arguments as of ``plan_unit``."""
     known = frozenset(constants)
-    s = inline_stages(Schedule(program, operations=machine.target.operations))
+    s = Schedule(program, operations=machine.target.operations)
+    s = inline_stages(begin(s, machine.target))
     if accuracy.mode != "exact":
         try:
             changed, choices = apply_algorithms(s, machine, accuracy, known)
@@ -104,7 +106,7 @@ def plan_groups(
     """
     if isinstance(machine.on, GpuTarget):
         return groups_on_gpu(program, machine, inlined, groups)
-    s = Schedule(program, operations=machine.target.operations)
+    s = begin(Schedule(program, operations=machine.target.operations), machine.target)
     for name in inlined:
         s = s.inline_stage(name)
     known, target = frozenset(constants), machine.target

@@ -78,16 +78,19 @@ def _without_whole(program: Program, typical: Program, planned: Planned, machine
 
     They would be tiles of so many elements at all sizes: half a thousand rows at each.
     """
-    at = {stage.name: stage for stage in typical.stages}
+    plan = planned.plan
+    began, _ = _replayed(program, Schedule(typical).replay(plan.rewrites.steps), machine, {})
+    symbolic = {
+        stage.name: {it.name for it in stage.iters if not it.extent.is_const}
+        for stage in began.require_program().stages
+    }
+    rewritten = Schedule(typical).replay(plan.rewrites.steps).require_program()
     extents = {
         stage.name: {
-            it.name: own.extent.as_int()
-            for it, own in zip(stage.iters, at[stage.name].iters, strict=True)
-            if not it.extent.is_const
+            it.name: it.extent.as_int() for it in stage.iters if it.name in symbolic.get(stage.name, ())
         }
-        for stage in program.stages
+        for stage in rewritten.stages
     }
-    plan = planned.plan
     nests = [
         replace(
             nest,

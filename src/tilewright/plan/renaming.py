@@ -27,6 +27,7 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "rest": "new",
         "axis": "iterator",
         "axes": "iterator",
+        "window": "iterator",
         "outer": "iterator",
         "inner": "iterator",
         "iterators": "iterator",

@@ -32,6 +32,7 @@ from tilewright.schedule.owners import (
 )
 from tilewright.schedule.registry import primitive as primitive
 from tilewright.schedule.rewrite.bf16x3 import BF16X3 as BF16X3
+from tilewright.schedule.rewrite.split_window import window_of as window_of
 from tilewright.schedule.rewrite.strassen import STRASSEN as STRASSEN
 from tilewright.schedule.rewrite.winograd import WINOGRAD as WINOGRAD
 from tilewright.schedule.schedule import Schedule as Schedule, load_trace as load_trace, replay as replay

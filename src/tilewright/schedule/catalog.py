@@ -64,6 +64,7 @@ from tilewright.schedule.rewrite.skip_padding import skip_padding as _skip_paddi
 from tilewright.schedule.rewrite.split_phases import split_phases as _split_phases
 from tilewright.schedule.rewrite.split_scan import split_scan as _split_scan
 from tilewright.schedule.rewrite.split_terms import split_terms as _split_terms
+from tilewright.schedule.rewrite.split_window import split_window as _split_window
 from tilewright.schedule.rewrite.store_as import store_as as _store_as
 from tilewright.schedule.rewrite.strassen import STRASSEN, strassen as _strassen
 from tilewright.schedule.rewrite.winograd import WINOGRAD, winograd as _winograd
@@ -122,6 +123,7 @@ class Methods(ABC):
     pad_operand = method(_pad_operand)
     split_phases = method(_split_phases)
     split_scan = method(_split_scan)
+    split_window = method(_split_window)
     last_writes = method(_last_writes)
     flatten_rows = method(_flatten_rows)
     winograd = method(_winograd)

@@ -4,12 +4,10 @@ import random
 
 import pytest
 
-from tilewright.analysis import Middle, away_from_borders, decided, piece
+from tilewright.analysis import Middle, decided, inside, period, piece
 from tilewright.ir import (
-    F32,
     I64,
     Compare,
-    Load,
     OfIndex,
     Param,
     evaluate_index,
@@ -62,9 +60,9 @@ def test_pieces_are_what_they_stand_for(seed):
     assert inside
 
 
-def test_remainders_that_change_often_have_no_piece():
-    assert piece(mod(x, 16), "x", AROUND) is None
-    assert piece(floordiv(x, 2), "x", AROUND) is None
+def test_remainders_that_change_often_stay_what_they_are():
+    assert piece(mod(x, 16), "x", AROUND) == (mod(x, 16), ())
+    assert piece(floordiv(x, 2), "x", AROUND) == (floordiv(x, 2), ())
     assert piece(mod(x + 98, 100), "x") is None  # nothing is known of ranges
 
 
@@ -76,9 +74,52 @@ def test_mirrors_over_open_sizes():
     assert found is not None and str(found[0]) == "x - 1"
 
 
-def test_loads_away_from_borders():
-    ld = Load("A", (imax(y - 1, 0), imin(imax(x - 3, 3 - x), 99)), F32)
-    assert str(away_from_borders(ld, "x", ENV)) == "A[max(0, y - 1), x - 3]"
-    assert str(away_from_borders(ld, "y", ENV)) == "A[y - 1, min(99, max(-x + 3, x - 3))]"
-    plain = Load("A", (y, x), F32)
-    assert away_from_borders(plain, "x", ENV) is plain
+def test_indices_away_from_borders():
+    mirrored = imin(imax(x - 3, 3 - x), 99)
+    assert str(inside(imax(y - 1, 0) * 100 + mirrored, "x", ENV)) == "x + 100*max(0, y - 1) - 3"
+    assert inside(mirrored, "y", ENV) == mirrored
+
+
+def test_wrapped_rows_of_channels_over_open_sizes():
+    n, steep = Param("n", 4, 1 << 20), 1 << 20
+    i = floordiv(x, 3) - 2
+    low = imax(i, imin(i + index(n), i * -steep - 1))
+    wrapped = imin(low, imax(low - index(n), (index(n) - low) * steep - 1))
+    found = piece(wrapped, "x", Middle.of({"x": (index(0), index(n) * 3 - 1)}))
+    assert found is not None and str(found[0]) == "x//3 - 2"
+    for size in (4, 7, 50):
+        for at in range(3 * size):
+            given = {"x": at, "n": size}
+            column = at // 3 - 2
+            value = column + size if column < 0 else column
+            assert evaluate_index(wrapped, given) == value
+            if all(evaluate_index(c, given) >= 0 for c in found[1]):
+                assert value == column
+            else:
+                assert at < 6 + 3
+
+
+def test_rows_of_channels_are_clamped_as_rows_are():
+    column, channel = imin(imax(floordiv(x, 3) - 2, 0), 32), mod(x, 3)
+    found = piece(column, "x", AROUND)
+    assert found is not None and str(found[0]) == "x//3 - 2"
+    assert [str(c) for c in found[1]] == ["x - 6", "-x + 104"]
+    assert str(inside(column * 3 + channel, "x", ENV)) == "x - 6"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_periods_are_steps_after_which_all_has_moved_alike(seed):
+    rng = random.Random(seed)
+    i = x * rng.randint(-3, 3) + y
+    for _ in range(rng.randint(1, 3)):
+        i = (floordiv if rng.random() < 0.5 else mod)(
+            i + rng.randint(-9, 9), rng.randint(2, 6)
+        ) + i * rng.choice((0, 1))
+    i = i + imin(mod(x, rng.randint(2, 6)), rng.randint(0, 5))
+    found = period(i, "x")
+    assert found is not None
+    steps, moved = found
+    for at in ({"x": a, "y": b} for a in range(30) for b in (0, 1, 7)):
+        later = evaluate_index(i, at | {"x": at["x"] + steps})
+        assert later - evaluate_index(i, at) == moved, f"{i}: {found} at {at}"
+    assert period(imax(x, 3), "x") is None

@@ -120,6 +120,23 @@ def test_symmetric_boundaries_repeat_the_border():
     np.testing.assert_array_equal(lang.evaluate(lang.program([X], far, region=[(-23, 28)]), [x])["far"], want)
 
 
+@pytest.mark.parametrize("least", [1, 5])
+def test_wrapped_boundaries_over_open_sizes_continue_once(least):
+    """Below a least size that covers the window what lies farther outside is the nearest element."""
+    n = lang.param("n", lo=least)
+    X = lang.placeholder((n,), "i32", name="X")
+    out = lang.compute((n + 8,), lambda i: lang.boundary(X, mode="wrap")[i - 4], name="y")
+    program = lang.program([X], out)
+    for size in range(least, 30):
+        x = RNG.integers(0, 99, size).astype(np.int32)
+        found = run_program(program, {"X": x})["y"]
+        at = np.arange(-4, size + 4)
+        once = np.where(at < 0, at + size, np.where(at >= size, at - size, at))
+        np.testing.assert_array_equal(found, x[np.clip(once, 0, size - 1)])
+        if size >= 4:
+            np.testing.assert_array_equal(found, np.pad(x, 4, mode="wrap"))
+
+
 def test_narrow_integers_index_without_a_clamp():
     X = lang.placeholder((40,), "u8", name="X")
     table = lang.stage(lambda i: lang.to_scalar(i, "i32") * 3, name="table")

@@ -137,13 +137,28 @@ class Access(Arithmetic):
     def load_interleaved(self, p: Val, dtype: DType, lanes: int, stride: int) -> list[Val]:
         """``stride`` vectors, of which number ``n`` has in lane ``k`` element ``n + k * stride`` of ``p``.
 
-        ``stride`` is a power of two. Whole vectors are loaded; those of each two neighbours that are even and
-        those that are odd make a shuffle each, and so on with both.
+        Whole vectors are loaded; those of each two neighbours that are even and those that are odd make a
+        shuffle each, and so on with both. Of an odd number each vector is picked from all of them.
         """
 
+        def picked(rows: list[Val], n: int) -> Val:
+            out = rows[0]
+            for k, row in enumerate(rows[1:], 1):
+                places = [n + lane * len(rows) for lane in range(lanes)]
+                taken = [at if k == 1 else lane for lane, at in enumerate(places)]
+                out = self.pick(
+                    out,
+                    row,
+                    [
+                        lanes + at - k * lanes if at // lanes == k else min(old, lanes - 1)
+                        for old, at in zip(taken, places, strict=True)
+                    ],
+                )
+            return out
+
         def parted(rows: list[Val]) -> list[Val]:
-            if len(rows) == 1:
-                return rows
+            if len(rows) % 2:
+                return [picked(rows, n) for n in range(len(rows))] if len(rows) > 1 else rows
             pairs = list(zip(rows[::2], rows[1::2], strict=True))
             halves = [parted([self.pick(a, b, range(odd, 2 * lanes, 2)) for a, b in pairs]) for odd in (0, 1)]
             return [v for both in zip(*halves, strict=True) for v in both]

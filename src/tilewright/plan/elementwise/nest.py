@@ -8,7 +8,6 @@ from tilewright.cost import Machine
 from tilewright.ir import FloorDiv, Mod, Program, Stage, stmt_loads
 from tilewright.plan.elementwise.blocked_transpose import blocked_transpose, square_of
 from tilewright.plan.elementwise.flat import lies_flat
-from tilewright.plan.elementwise.index_breaks import folds
 from tilewright.plan.elementwise.plan import (
     MIN_TILED_ELEMENTS,
     ElementwisePlan,
@@ -18,7 +17,7 @@ from tilewright.plan.elementwise.plan import (
     elements,
 )
 from tilewright.plan.threads import own_part, share_steps
-from tilewright.tiling import Body, Cut, Leaf, Nest, Place, Step, chain, shared_chain
+from tilewright.tiling import Body, Leaf, Nest, Place, Step, chain, shared_chain
 
 
 def elementwise_nest(
@@ -82,7 +81,6 @@ def _body(
     rank = [it.name for it in stage.iters]
     lanes: Body = Leaf(stage.name)
     if inner is not None:
-        cuts: list[int] = []
         own = None
         if plan.run is not None:
             pars.append(Step(inner, plan.run, count=extents[inner] // plan.run))
@@ -94,13 +92,9 @@ def _body(
             if own is not None:
                 # nothing else for threads to share
                 pars.append(Step(inner, own, count=-(-extents[inner] // own)))
-            else:
-                cuts = folds(stage, inner)
         if not ordered:
             pars.sort(key=lambda s: rank.index(s.axis))
         lanes = chain([Step(inner, 1, "vector")], lanes)
-        if cuts:
-            lanes = Cut(inner, tuple(cuts), (lanes,) * (len(cuts) + 1))
     if reader is not None and not ordered and inner is not None:
         first = next((s for s in pars if s.axis == reader), None)
         pars = [s for s in (first, *(x for x in pars if x is not first)) if s is not None]

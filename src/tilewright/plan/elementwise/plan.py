@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.analysis import away_from_borders, physical, run_length
+from tilewright.analysis import flat_index, inside, period, physical, run_length
 from tilewright.ir import Binary, If, Index, Load, Program, Stage, Store, iter_env, loads, stmt_loads
 from tilewright.plan.threads import ITERATIONS_PER_THREAD
 
@@ -13,6 +13,10 @@ from tilewright.plan.threads import ITERATIONS_PER_THREAD
 MIN_TILED_ELEMENTS: Final = 1 << 10
 #: Elements of an axis that lie together, from which on vectors along it pay.
 MIN_RUN: Final = 4
+#: Steps after which a load repeats its way, and elements from step to step, up to which code picks lanes from
+#: whole vectors.
+MOST_PHASES: Final = 12
+MOST_APART: Final = 4
 #: Elements of an axis along which no operand moves, for its loop to be expanded.
 CHOICES: Final = (Index(2), Index(3), Index(4))
 
@@ -86,9 +90,15 @@ def best_vector_axis(program: Program, stage: Stage) -> tuple[int, int | None] |
                 if not any(it.name in i.vars for i in ld.indices):
                     score += 0 if ld is written else 0.25
                     continue
-                run = run_length(away_from_borders(physical(program, ld), it.name, env), it.name)
+                away = tuple(inside(i, it.name, env) for i in ld.indices)
+                place = flat_index(program, ld.buffer, away)
+                steps = None if place is None else period(place, it.name)
+                run = run_length(physical(program, replace(ld, indices=away)), it.name)
+                if steps == (1, 1):
+                    run = None
                 together = run is None or run >= MIN_RUN
-                score += weight if together else -weight
+                picked = steps is not None and (1 < steps[0] <= MOST_PHASES or 1 < steps[1] <= MOST_APART)
+                score += weight if together else 0 if picked and ld is not written else -weight
                 if together and run is not None:
                     runs.append(run)
         run = min(runs, default=None)

@@ -13,6 +13,7 @@ from typing import Final
 from tilewright.analysis import Access
 from tilewright.cost import Machine
 from tilewright.ir import Program
+from tilewright.plan.beginning import begin
 from tilewright.plan.inlining import inline_stages
 from tilewright.plan.pipeline.graph import StageGraph, graph_of
 from tilewright.plan.pipeline.group_plan import GroupPlan
@@ -41,19 +42,23 @@ class Fused:
 
 @dataclass(slots=True)
 class FusionSearch:
-    """Finds and prices plans of one program on a machine."""
+    """Finds and prices plans of one program on a machine, which begin with columns and channels joined."""
 
     program: Program
     machine: Machine
+    _begun: Schedule = field(init=False)
     _models: dict[tuple[str, ...], FusionModel] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._begun = begin(Schedule(self.program), self.machine.on)
 
     def model(self, names: tuple[str, ...]) -> FusionModel:
         """The model of the program with these stages inlined."""
         found = self._models.get(names)
         if found is None:
-            program = inlined(self.program, names)
-            assert program is not None
-            found = self._models[names] = FusionModel(graph_of(program), self.machine)
+            made = inlined(self._begun, names)
+            assert made is not None
+            found = self._models[names] = FusionModel(graph_of(made.require_program()), self.machine)
         return found
 
     def seconds(self, fused: Fused) -> float:
@@ -68,10 +73,25 @@ class FusionSearch:
             done |= {nest.root, *nest.stages}
         return total + sum(model.alone(n.index) for n in model.graph.nodes if n.name not in done)
 
+    def fused_of(self, plan: UnitPlan) -> Fused | None:
+        """A plan as inlined stages and nests of groups; ``None`` where it rewrites in other ways.
+
+        Copies of what sums read, which a grouping leaves out, are taken to cost what they save.
+        """
+        begun, steps = self._begun.trace.steps, plan.rewrites.steps
+        if steps[: len(begun)] != begun:
+            return None
+        steps = tuple(step for step in steps[len(begun) :] if step.primitive != "gather_operand")
+        names = tuple(str(step.args[0]) for step in steps)
+        if any(step.primitive != "inline_stage" for step in steps) or inlined(self._begun, names) is None:
+            return None
+        groups = (nest for nest in plan.nests if isinstance(nest.choice, GroupPlan))
+        return Fused(names, tuple(Cluster(n.rule, n.root, n.stages, None, n.choice) for n in groups))
+
     def run(self) -> list[tuple[float, Fused]]:
         """The plans that were found with their seconds, the fastest first."""
         out: dict[Fused, float] = {}
-        for names in variants(self.program):
+        for names in variants(self._begun):
             fuser = Fuser(self.model(names))
             for grouping in fuser.run()[:KEPT]:
                 nests = (nest_of(fuser, choice) for choice in reversed(grouping.nests))
@@ -81,27 +101,14 @@ class FusionSearch:
         return sorted(((seconds, fused) for fused, seconds in out.items()), key=lambda each: each[0])
 
 
-def fused_of(program: Program, plan: UnitPlan) -> Fused | None:
-    """A plan as inlined stages and nests of groups; ``None`` where it rewrites in other ways.
-
-    Copies of what sums read, which a grouping leaves out, are taken to cost what they save.
-    """
-    steps = [step for step in plan.rewrites.steps if step.primitive != "gather_operand"]
-    names = tuple(str(step.args[0]) for step in steps)
-    if any(step.primitive != "inline_stage" for step in steps) or inlined(program, names) is None:
-        return None
-    groups = (nest for nest in plan.nests if isinstance(nest.choice, GroupPlan))
-    return Fused(names, tuple(Cluster(n.rule, n.root, n.stages, None, n.choice) for n in groups))
-
-
 def better_fusion(program: Program, machine: Machine, plan: UnitPlan) -> Fused | None:
     """What the model finds for a pipeline that is faster than a plan by more than its errors, if anything."""
-    if not is_pipeline(graph_of(program), machine):
-        return None
-    default = fused_of(program, plan)
-    if default is None:
+    if not is_pipeline(graph_of(program, machine.on), machine):
         return None
     search = FusionSearch(program, machine)
+    default = search.fused_of(plan)
+    if default is None:
+        return None
     limit = (1 - MARGIN) * search.seconds(default)
     seconds, found = search.run()[0]
     return found if seconds < limit else None
@@ -125,22 +132,21 @@ def _has_windows(access: Access) -> bool:
     )
 
 
-def variants(program: Program) -> list[tuple[str, ...]]:
+def variants(s: Schedule) -> list[tuple[str, ...]]:
     """Lists of stages that are inlined, in order: as by default, of those the point-wise ones, and none."""
-    steps = inline_stages(Schedule(program)).trace.steps
-    default = tuple(str(s.args[0]) for s in steps if s.primitive == "inline_stage")
-    graph = graph_of(program)
+    steps = inline_stages(s).trace.steps[len(s.trace.steps) :]
+    default = tuple(str(step.args[0]) for step in steps if step.primitive == "inline_stage")
+    graph = graph_of(s.require_program())
     pointwise = {n.name for n in graph.nodes if graph.is_pointwise(n.index)}
     found = [default, tuple(name for name in default if name in pointwise), ()]
-    return [names for names in dict.fromkeys(found) if inlined(program, names) is not None]
+    return [names for names in dict.fromkeys(found) if inlined(s, names) is not None]
 
 
-def inlined(program: Program, names: Sequence[str]) -> Program | None:
-    """The program with these stages inlined; ``None`` where that is refused."""
-    s = Schedule(program)
+def inlined(s: Schedule, names: Sequence[str]) -> Schedule | None:
+    """The program with these stages inlined, too; ``None`` where that is refused."""
     try:
         for name in names:
             s = s.inline_stage(name)
     except ScheduleError:
         return None
-    return s.require_program()
+    return s

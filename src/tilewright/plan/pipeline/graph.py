@@ -33,9 +33,12 @@ from tilewright.ir import (
     stmt_writes,
     substitute_body,
 )
+from tilewright.plan.beginning import begin
 from tilewright.plan.pipeline.boxes import iteration
 from tilewright.plan.pipeline.group import is_plain
 from tilewright.plan.pipeline.values import Amortised, Values, values_of
+from tilewright.schedule import Schedule, Step
+from tilewright.target import TargetBase
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -140,8 +143,10 @@ class Moves:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageGraph:
-    """The stages, and for each those that read it."""
+    """The stages, and for each those that read it; ``begun`` are the steps from the program ``given``."""
 
+    given: Program
+    begun: tuple[Step, ...]
     program: Program
     table: AccessTable
     nodes: tuple[Node, ...]
@@ -282,8 +287,11 @@ def keep(known: dict[K, V], key: K, value: V) -> V:
     return value
 
 
-def graph_of(program: Program) -> StageGraph:
-    """The graph of a program."""
+def graph_of(given: Program, on: TargetBase | None = None) -> StageGraph:
+    """The graph of a program, for a machine as plans begin there."""
+    s = Schedule(given)
+    s = s if on is None else begin(s, on)
+    program = s.require_program()
     table = table_of(program)
     number = {stage.name: n for n, stage in enumerate(program.stages)}
     outputs = {b.name for b in program.outputs}
@@ -291,7 +299,7 @@ def graph_of(program: Program) -> StageGraph:
     readers = tuple(
         tuple(r.index for r in nodes if any(read.node == n.index for read in r.reads)) for n in nodes
     )
-    return StageGraph(program, table, nodes, readers)
+    return StageGraph(given, s.trace.steps, program, table, nodes, readers)
 
 
 def _node(

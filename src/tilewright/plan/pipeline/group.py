@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
-from tilewright.analysis import AccessTable, table_of
+from tilewright.analysis import AccessTable, lies_in_order, table_of
 from tilewright.ir import Index, Iter, Load, Program, Stage, Store, Var, stmt_loads
 
 
@@ -105,8 +105,7 @@ def is_plain(program: Program, stage: Stage) -> bool:
         return False
     if any(it.lo.const for it in stage.iters if it.kind == "par"):
         return False
-    own = [it.name for it in stage.iters if it.kind == "par"]
-    if not own or [i.as_var() for i in body.writes[0].indices] != own:
+    if not lies_in_order(program, stage):
         return False
     if any(it.kind == "red" for it in stage.iters) != (stage.init is not None):
         return False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from tilewright.analysis import lies_in_order
 from tilewright.ir import Call, Load, Program, Stage, Store, stmt_exprs, stmt_loads, var, walk
 
 #: What a function such as the exponential counts for, in operations.
@@ -126,7 +127,7 @@ def _is_member(program: Program, stage: Stage) -> bool:
         return False
     if any(it.kind != "par" or not it.extent.is_const for it in stage.iters):
         return False
-    if [i.as_var() for i in body.writes[0].indices] != [it.name for it in stage.iters]:
+    if not lies_in_order(program, stage):
         return False
     makers = [p for name in stage.reads for p in program.producers(name)]
     if len(program.producers(stage.writes[0])) != 1 or any(p.is_reduction for p in makers):

@@ -27,6 +27,7 @@ from tilewright.plan.pipeline.boxes import Numbers, iteration, points
 from tilewright.plan.pipeline.graph import Node, StageGraph
 from tilewright.plan.pipeline.group import AtLoop, Placement, Window
 from tilewright.plan.pipeline.group_plan import GroupPlan
+from tilewright.plan.pipeline.nest import LINE
 
 Reals = npt.NDArray[np.float64]
 
@@ -335,10 +336,11 @@ class Growth:
         known = {access.buffer: access for access in accesses}
         for name, box in self.outside.items():
             total = points(box) * known[name].width * self.tiles
-            own, shared = model.moved(total, known[name].bytes, _runs(box) * self.tiles)
+            runs = _runs(box, known[name].shape, known[name].width) * self.tiles
+            own, shared = model.moved(total, known[name].bytes, runs)
             cycles, memory = cycles + own, memory + shared
         root = graph.nodes[self.root]
-        runs = _runs(self.spans[self.root]) * self.tiles
+        runs = _runs(self.spans[self.root], root.extents, root.width) * self.tiles
         own, shared = model.moved(np.full_like(self.tiles, float(root.bytes)), root.bytes, runs)
         # a line that is not stored past the caches is read before
         past = goes_past_caches(root.bytes, target)
@@ -390,9 +392,12 @@ def prefixes(
         yield growth
 
 
-def _runs(box: Box) -> Any:
-    """Rows of a box: as if none lay right behind the one before."""
-    return points(box[:-1]) if box else np.ones(1)
+def _runs(box: Box, shape: Sequence[int], width: int) -> Any:
+    """Rows of a box: as if none lay right behind the one before, but for those of less than a line."""
+    rows = len(box) - 1
+    while rows > 0 and prod(shape[rows:]) * width < LINE:
+        rows -= 1
+    return points(box[:rows]) if rows > 0 else np.ones(1)
 
 
 def _moved(access: Access, row: str, window: Window) -> Window | None:

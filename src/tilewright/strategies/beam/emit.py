@@ -12,7 +12,7 @@ from tilewright.strategies.beam.state import GpuTiling, Place, State, Tiling, ke
 def to_plan(g: StageGraph, state: State, machine: Machine, constants: Collection[str] = ()) -> Planned:
     """The plan of a complete state, carried out; what it does not decide about has its default plan."""
     inlined = [g.nodes[n].name for n, place in enumerate(state.places) if place == "inline"]
-    return plan_groups(g.program, machine, constants, inlined, groups(g, state))
+    return plan_groups(g.given, machine, constants, inlined, groups(g, state))
 
 
 def from_plan(g: StageGraph, plan: UnitPlan, *, like: bool = False) -> State | None:
@@ -22,7 +22,10 @@ def from_plan(g: StageGraph, plan: UnitPlan, *, like: bool = False) -> State | N
     what a sum's nest computes besides has a nest of its own.
     """
     numbers, state = {n.name: n.index for n in g.nodes}, start(g)
-    steps = [s for s in plan.rewrites.steps if not (like and s.primitive == "gather_operand")]
+    if plan.rewrites.steps[: len(g.begun)] != g.begun:
+        return None
+    steps = plan.rewrites.steps[len(g.begun) :]
+    steps = tuple(s for s in steps if not (like and s.primitive == "gather_operand"))
     if any(step.primitive != "inline_stage" for step in steps):
         return None
     places: dict[str, tuple[Place, str]] = {str(s.args[0]): ("inline", "") for s in steps}

@@ -79,7 +79,7 @@ class BeamTaskSearch:
     def __init__(self, task: Task, rng: Random, strategy: BeamStrategy) -> None:
         self._task, self._strategy = task, strategy
         self._seed = rng.getrandbits(32)
-        self.graph = graph_of(task.program)
+        self.graph = graph_of(task.program, task.machine.on)
         network = strategy.network
         on = task.machine.on
         if network is None and strategy.trained and isinstance(on, CpuTarget):
@@ -243,7 +243,8 @@ class BeamTaskSearch:
 
 def stage_seconds(task: Task, plan: UnitPlan) -> dict[str, float]:
     """What the model says of each stage under a plan, or under the state that is most like it."""
-    g, on = graph_of(task.program), task.machine.on
+    on = task.machine.on
+    g = graph_of(task.program, on)
     model = model_of(g, task.machine, shipped(on) if isinstance(on, CpuTarget) else None)
     state = from_plan(g, plan, like=True)
     out: dict[str, float] = {}

@@ -13,7 +13,7 @@ from itertools import islice
 from random import Random
 from typing import Final
 
-from tilewright.plan import MARGIN, RULES, Context, Fused, FusionSearch, UnitPlan, fused_of, plan_groups
+from tilewright.plan import MARGIN, RULES, Context, Fused, FusionSearch, UnitPlan, plan_groups
 from tilewright.strategies.polyhedral.trees import tree_candidates
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
 from tilewright.support import ScheduleError
@@ -68,7 +68,7 @@ class PolyhedralSearch:
     def _candidates(self) -> Iterator[Candidate]:
         task = self._task
         plan = task.default().plan
-        default = fused_of(task.program, plan)
+        default = self.fusion.fused_of(plan)
         if default is None or not isinstance(task.machine.target, CpuTarget):
             yield Candidate(self._name, plan)
             return

@@ -17,7 +17,6 @@ from tilewright.plan import (
     FusionModel,
     build_unit,
     find_group,
-    fused_of,
     graph_of,
     held_bytes,
     inlined,
@@ -63,8 +62,8 @@ def test_whatever_the_model_may_choose_is_carried_out_and_right(seed, monkeypatc
         -9, 9, [n.as_int() for n in program.inputs[0].shape], dtype=np.int32
     )
     wanted = run_program(program, {"X": x})
-    for names in variants(program):
-        now = inlined(program, names)
+    for names in variants(Schedule(program)):
+        now = inlined(Schedule(program), names).require_program()
         before = list_function(Schedule(now).func, {})
         fuser = Fuser(FusionModel(graph_of(now), MACHINE))
         for _ in range(2):
@@ -109,7 +108,7 @@ def test_the_default_plan_is_priced_as_its_own_tiles():
     task = Task(harris(1536, 2560), MACHINE)
     search = PolyhedralSearch(task, "polyhedral")
     (default,) = search.propose(1)
-    fused = fused_of(task.program, default.plan)
+    fused = search.fusion.fused_of(default.plan)
     (nest,) = fused.nests
     assert nest.stages and default.predicted == (1 - MARGIN) * search.fusion.seconds(fused)
 
