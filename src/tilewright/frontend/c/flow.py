@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.frontend.c.source import Source
-
-STEPS = ("p++", "++", "p--", "--")
+from tilewright.frontend.c.steps import STEPS
 
 
 def changed(source: Source, node: Any, inside: frozenset[str] = frozenset()) -> set[str]:
