@@ -240,10 +240,7 @@ def _drawn(b: Buffer, rng: np.random.Generator) -> Array:
 
 def _equal(func: LoopFunction, table: Sequence[Array], expected: Sequence[Array]) -> bool:
     """Whether results are those expected, up to rounding beside the largest of an array."""
-    executions = sum(
-        prod(int_upper(loop.extent, loop_env(place.loops[:n])) or 0 for n, loop in enumerate(place.loops))
-        for place in locate(func.body, Block)
-    )
+    executions = instances(func)
     elements = sum(a.size for b, a in zip(func.buffers, table, strict=True) if b.name in func.outputs)
     terms = ROUNDINGS + executions // max(1, elements)
     for b, got, want in zip(func.buffers, table, expected, strict=True):

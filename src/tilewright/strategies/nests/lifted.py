@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
+from typing import Final
 
 from tilewright.codegen import check
 from tilewright.cost import Machine
-from tilewright.ir import Alloc, LoopFunction, copy_nest, rename_buffers, seq
+from tilewright.ir import (
+    Alloc,
+    Block,
+    LoopFunction,
+    Stage,
+    copy_nest,
+    int_upper,
+    locate,
+    loop_env,
+    rename_buffers,
+    seq,
+)
 from tilewright.lower import lower
 from tilewright.plan import plan_unit
 from tilewright.poly import lift
 from tilewright.schedule import Schedule, may_overwrite
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
+
+
+MOST_POINTS: Final = 2
+"""Stages have boxes, of which nests may run a part, as bands do; of a triangle, counted as a square, all."""
 
 
 def lifted_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
@@ -23,14 +40,29 @@ def lifted_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
     the loops are as good as they are written (a blur in three loops, 2000 x 1600: 3 ms, lifted 17).
     """
     found = lift(func)
-    if all(s.init is None for s in found.program.stages):
+    sums = [s for s in found.program.stages if s.init is not None]
+    if not sums:
         raise ScheduleError(f"no statement of {func.name} adds up")
+    if sum(_points(s) for s in sums) > MOST_POINTS * instances(func):
+        raise ScheduleError(f"most points of the program are none of {func.name}'s")
     schedule = plan_unit(found.program, machine).schedule
     made = _with_arguments(func, schedule, found.results)
     if isinstance(machine.on, CpuTarget):
         # a result that is kept in part is copied in other tiles than it is made in, maybe out of registers
         check(lower(made, native=machine.target.functions), machine.target)
     return made
+
+
+def instances(func: LoopFunction) -> int:
+    """Statement instances of a nest, each loop as long as its longest run."""
+    return sum(
+        prod(int_upper(loop.extent, loop_env(place.loops[:n])) or 0 for n, loop in enumerate(place.loops))
+        for place in locate(func.body, Block)
+    )
+
+
+def _points(s: Stage) -> int:
+    return prod(it.extent.as_int() for it in s.iters)
 
 
 def _with_arguments(func: LoopFunction, schedule: Schedule, results: Mapping[str, str]) -> LoopFunction:

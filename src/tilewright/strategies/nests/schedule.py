@@ -8,7 +8,9 @@ from typing import Final
 
 from tilewright.cost import Machine
 from tilewright.ir import (
+    F64,
     Block,
+    For,
     LoopFunction,
     Seq,
     Stmt,
@@ -30,7 +32,7 @@ from tilewright.poly import (
 )
 from tilewright.strategies.nests.delayed import delayed_updates
 from tilewright.strategies.nests.lifted import lifted_nest
-from tilewright.strategies.nests.ordered import on_machine, ordered_nest
+from tilewright.strategies.nests.ordered import along_rows, on_machine, ordered_nest
 from tilewright.strategies.nests.plan import RULE, NestPlan
 from tilewright.strategies.nests.tiled import tiled_nest
 from tilewright.support import ProgramError, ResourceError, ScheduleError
@@ -139,6 +141,23 @@ def _with_own_buffers(body: Stmt, taken: set[str]) -> Stmt:
     return map_buffers(rename_buffers(body, changed), lambda b: b.with_(name=names[b.name]))
 
 
+def _by_llvm(b: Block, loops: Sequence[For], lanes: int) -> bool:
+    """Whether LLVM puts a statement in lanes: iterations side by side that stay in registers, or a free loop.
+
+    That is the innermost one, or the one around one that is short, which is written out; along rows.
+    """
+    if len(loops) > 1 and loops[-1].kind.name == "unroll":
+        steps = {it.name for it, x in zip(b.iters, b.bind, strict=True) if loops[-2].var in x.vars}
+        places = (*(ld.indices for ld in b.reads), *(at for _, at in b.writes))
+        return not any(steps & x.vars for at in places for x in at)
+    short = loops and loops[-1].extent.is_const and loops[-1].extent.const <= lanes
+    for loop in loops[-2 if short else -1 :]:
+        kinds = {it.kind for it, x in zip(b.iters, b.bind, strict=True) if loop.var in x.vars}
+        if kinds == {"par"} and along_rows(b, loop.var):
+            return True
+    return False
+
+
 def _instances(written: LoopFunction, made: LoopFunction, machine: Machine) -> float:
     """Statement instances that run one after another in a function made of another one, roughly.
 
@@ -147,6 +166,8 @@ def _instances(written: LoopFunction, made: LoopFunction, machine: Machine) -> f
     kinds: dict[str, set[str]] = {}
     for place in locate(made.body, Block):
         kinds.setdefault(place.node.stage, set()).update(loop.kind.name for loop in place.loops)
+        if isinstance(machine.on, CpuTarget) and _by_llvm(place.node, place.loops, machine.target.lanes(F64)):
+            kinds[place.node.stage].add("vector")
     out = 0.0
     known = {b.name: b.dtype.bytes for b in (*made.buffers, *made.body.allocated)}
     for place in locate(written.body, Block):
