@@ -33,22 +33,16 @@ STATED = replace(
     instructions=tuple(known for known in X86_AVX512.instructions if known.features <= HOST.features),
 )
 #: The same with all instructions for lanes that this machine has, at a rate that pays.
+_IN_LANES = tuple(known for known in HOST.instructions if known.result.scope != TILE)
 LANES = replace(
     STATED,
-    instructions=tuple(
-        replace(known, per_cycle=STATED.fma_per_cycle)
-        for known in HOST.instructions
-        if known.result.scope != TILE
-    ),
+    features=STATED.features.union(*(known.features for known in _IN_LANES)),
+    instructions=tuple(replace(known, per_cycle=STATED.fma_per_cycle) for known in _IN_LANES),
 )
 #: This machine without tile registers, its instructions for lanes at a rate that pays.
 HERE = replace(
     HOST,
-    instructions=tuple(
-        replace(known, per_cycle=HOST.fma_per_cycle)
-        for known in HOST.instructions
-        if known.result.scope != TILE
-    ),
+    instructions=tuple(replace(known, per_cycle=HOST.fma_per_cycle) for known in _IN_LANES),
     moves=(),
     tiles=0,
 )

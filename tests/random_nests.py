@@ -2,8 +2,9 @@
 
 The grammar has what ``docs/c.md`` accepts: loops to a depth of four, of all ways to count; integers of all
 types with quotients, remainders, shifts and masks; conditions on loops and on data with else; continue;
-pointers to rows, also stepping; flat, local and file-scope arrays; variables; functions of the file. Accesses may leave their arrays at some
-sizes: such runs are refused, and counted. Real numbers are small multiples of a quarter: most sums are exact.
+pointers to rows, also stepping; flat, local and file-scope arrays; variables; functions of the file.
+Accesses may leave their arrays at some sizes: such runs are refused, and counted. Real numbers are small
+multiples of a quarter: most sums are exact.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ ELEMENTS = {
 }  # fmt: skip
 HEAD = """
 static int clipped(int a, int b) { if (a < 0) return 0; if (a > b) a = b; return a; }
-static int sized(int a) { int s = 0; if (a > 9) { s = 1; if (a > 99) s++; } else if (a < 0) return -1; return s; }
+static int sized(int a) { int s = 0; if (a > 9) { s = 1; if (a > 99) s++; }
+  else if (a < 0) return -1; return s; }
 static const short weights[6] = {3, -1, 4, 1, -5, 9};
 double held[48];
 int counts[8];
@@ -114,14 +116,16 @@ class Writer:
             step = f"*{row}++" if up else f"*--{row}"
             first = self.pick("0", "1") if up else "(int)m + 3"
             return (
-                f"{pad}{{ double *{row} = y[{self.small()}] + {first};\n{pad}  for (int {name} = 0; {name} < (int)m;"
-                f" {name}++) {step} {self.pick('=', '+=')} {self.real()}; }}\n"
+                f"{pad}{{ double *{row} = y[{self.small()}] + {first};\n"
+                f"{pad}  for (int {name} = 0; {name} < (int)m; {name}++)"
+                f" {step} {self.pick('=', '+=')} {self.real()}; }}\n"
             )
         if roll < 0.70 and self.loops:
             name, at = f"t{self.count()}", f"q{self.count()}"
             return (
                 f"{pad}{{ double {name}[6];\n{pad}  for (int {at} = 0; {at} < 6; {at}++) {name}[{at}] ="
-                f" {self.real()} * weights[{at}];\n{pad}  y[{self.small()}][0] += {name}[5] - {name}[{self.variable()} % 6]; }}\n"
+                f" {self.real()} * weights[{at}];\n"
+                f"{pad}  y[{self.small()}][0] += {name}[5] - {name}[{self.variable()} % 6]; }}\n"
             )
         if roll < 0.71 and self.loops:
             return f"{pad}added(m, y[{self.small()}], y[{self.small()}]);\n"
@@ -246,7 +250,8 @@ class Writer:
             f"({x} % (({y} & 7) + 2))",
             f"({x} << 2)", f"({x} >> {self.rng.randint(1, 4)})", f"(~{x})", f"(-({x}))", f"(!{x})",
             f"({x} & {y})", f"({x} ^ {y})", f"({x} > {y} ? {x} : {y})", f"({x} == {y})", f"({x} && {y})",
-            f"(unsigned char)({x})", f"(short)({x})", f"sized({x})", f"weights[({x} & 3)]", f"(unsigned)({x})", f"(long)({x})", f"({x} / 3u)", a, a,
+            f"(unsigned char)({x})", f"(short)({x})",
+            f"sized({x})", f"weights[({x} & 3)]", f"(unsigned)({x})", f"(long)({x})", f"({x} / 3u)", a, a,
         )  # fmt: skip
 
     def real(self, depth: int = 0) -> str:

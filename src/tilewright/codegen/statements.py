@@ -37,11 +37,13 @@ from tilewright.ir import (
     Seq,
     Stmt,
     Store,
+    is_opaque,
     is_outlined,
     nontemporal_hints,
     prefetch_hints,
     prove_ge0,
     reloaded_part,
+    stmt_loads,
     stmt_writes,
     unroll_factor,
 )
@@ -50,6 +52,8 @@ from tilewright.target import BUILT_IN, Operations
 
 #: Vector loops that cannot run as lanes and serial loops around registers are expanded up to this many times.
 MAX_FORCED_COPIES = 64
+#: The fewest bytes of elements that instructions gather: AVX2 and AVX-512 from 4, SVE into lanes of 4.
+GATHERED = 4
 
 
 Register: TypeAlias = tuple[RegisterBuffer, RegisterKey]
@@ -392,10 +396,15 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         if not once:
             for buf, key in fresh:
                 buf.put_in_part(key)
-        outs = b.end_loop(self._values(carried), self._values(fresh))
+        scalar = self._apart and st.width == 1 and self._gathers_bytes(s.body)
+        outs = b.end_loop(self._values(carried), self._values(fresh), scalar=scalar)
         st.forget_symbol(var)
         _reset(registers, [*carried, *fresh], outs)
         self.forget(written)
+
+    def _gathers_bytes(self, body: Stmt) -> bool:
+        """Whether data say where short elements are: lanes take those one by one, and then join them."""
+        return any(ld.dtype.bytes < GATHERED and any(map(is_opaque, ld.indices)) for ld in stmt_loads(body))
 
     def keep(self, lanes: bool, keys: Keys) -> None:
         """Begin again where the next turn of a loop would lose what one has written there."""

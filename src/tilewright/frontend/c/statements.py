@@ -550,7 +550,8 @@ class Statements(Expressions):
             self.facts |= {w: self.after(known, (here - lo.value) * step, by) for w, known, by in moved}
         self.loops[v] = here
         if isinstance(lo.value, Index):
-            ends = (lo.value, index(v.dtype.max_value)) if step > 0 else (index(v.dtype.min_value), lo.value)
+            least, most = (index(int(end)) for end in (v.dtype.min_value, v.dtype.max_value))
+            ends = (lo.value, most) if step > 0 else (least, lo.value)
             self.place = replace(self.place, loops=(*self.place.loops, ("?", ends[0], ends[1] + 1)))
         a, b = self.arith.together(self.value(cond.left), self.value(cond.right))
         del self.loops[v]

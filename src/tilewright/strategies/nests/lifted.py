@@ -10,13 +10,9 @@ from tilewright.codegen import check
 from tilewright.cost import Machine
 from tilewright.ir import (
     Alloc,
-    Block,
     LoopFunction,
     Stage,
     copy_nest,
-    int_upper,
-    locate,
-    loop_env,
     rename_buffers,
     seq,
 )
@@ -24,9 +20,9 @@ from tilewright.lower import lower
 from tilewright.plan import plan_unit
 from tilewright.poly import lift
 from tilewright.schedule import Schedule, may_overwrite
+from tilewright.strategies.nests.ordered import work
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
-
 
 MOST_POINTS: Final = 2
 """Stages have boxes, of which nests may run a part, as bands do; of a triangle, counted as a square, all."""
@@ -43,7 +39,7 @@ def lifted_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
     sums = [s for s in found.program.stages if s.init is not None]
     if not sums:
         raise ScheduleError(f"no statement of {func.name} adds up")
-    if sum(_points(s) for s in sums) > MOST_POINTS * instances(func):
+    if sum(_points(s) for s in sums) > MOST_POINTS * work(func.body):
         raise ScheduleError(f"most points of the program are none of {func.name}'s")
     schedule = plan_unit(found.program, machine).schedule
     made = _with_arguments(func, schedule, found.results)
@@ -51,14 +47,6 @@ def lifted_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
         # a result that is kept in part is copied in other tiles than it is made in, maybe out of registers
         check(lower(made, native=machine.target.functions), machine.target)
     return made
-
-
-def instances(func: LoopFunction) -> int:
-    """Statement instances of a nest, each loop as long as its longest run."""
-    return sum(
-        prod(int_upper(loop.extent, loop_env(place.loops[:n])) or 0 for n, loop in enumerate(place.loops))
-        for place in locate(func.body, Block)
-    )
 
 
 def _points(s: Stage) -> int:

@@ -150,7 +150,7 @@ def _least_work(machine: Machine) -> float:
 def _parallel_loops(s: Stmt, free: Collection[str], around: list[For], least: float) -> Iterator[str]:
     """The outermost free loops in which enough happens."""
     if isinstance(s, For):
-        if _work(s, around) < least:
+        if work(s, around) < least:
             return
         if s.var in free:
             yield s.var
@@ -160,14 +160,14 @@ def _parallel_loops(s: Stmt, free: Collection[str], around: list[For], least: fl
         yield from _parallel_loops(child, free, around, least)
 
 
-def _work(s: Stmt, around: list[For]) -> int:
+def work(s: Stmt, around: Sequence[For] = ()) -> int:
     """The most statement instances that one execution may have."""
     if isinstance(s, Block):
         return 1
     if isinstance(s, For):
         extent = int_upper(s.extent, loop_env(around)) or 0
-        return extent * _work(s.body, [*around, s])
-    return sum(_work(c, around) for c in stmt_children(s))
+        return extent * work(s.body, [*around, s])
+    return sum(work(c, around) for c in stmt_children(s))
 
 
 def _innermost(s: Stmt) -> Iterator[For]:
@@ -225,7 +225,9 @@ def _waits_for_masks(blocks: Sequence[Block], loop: str) -> bool:
         moving = {it.name for it, x in zip(b.iters, b.bind, strict=True) if loop in x.vars}
         if not any(moving & condition.vars for condition in b.where):
             continue
-        others = {name for k, other in enumerate(blocks) if k != n for name, _ in (*other.writes, *_read(other))}
+        others = {
+            name for k, other in enumerate(blocks) if k != n for name, _ in (*other.writes, *_read(other))
+        }
         for name, indices in b.writes:
             if name in others or any(r == name and at != indices for r, at in _read(b)):
                 return True
