@@ -40,6 +40,7 @@ from tilewright.ir import (
     Var,
     is_opaque,
     is_outlined,
+    locate,
     nontemporal_hints,
     prefetch_hints,
     prove_ge0,
@@ -397,7 +398,8 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         if not once:
             for buf, key in fresh:
                 buf.put_in_part(key)
-        scalar = self._apart and st.width == 1 and (_gathers_bytes(s.body) or _stores_apart(s))
+        innermost = self._apart and st.width == 1 and not any(True for _ in locate(s.body, For))
+        scalar = innermost and (_gathers_bytes(s.body) or _stores_apart(s))
         outs = b.end_loop(self._values(carried), self._values(fresh), scalar=scalar)
         st.forget_symbol(var)
         _reset(registers, [*carried, *fresh], outs)

@@ -28,8 +28,8 @@ MOST_POINTS: Final = 2
 """Stages have boxes, of which nests may run a part, as bands do; of a triangle, counted as a square, all."""
 
 
-def lifted_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
-    """A nest of fixed sizes as a program with the default plan, arguments in place as before.
+def lifted_nest(func: LoopFunction, machine: Machine) -> tuple[LoopFunction, Schedule]:
+    """A nest of fixed sizes as a program with the default plan, arguments in place as before; its schedule.
 
     Raises ScheduleError or ResourceError where the nest cannot be lifted, or its plan not be compiled, and
     where no statement adds up: rules of programs gain by what a product reads again, and element by element
@@ -46,7 +46,7 @@ def lifted_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
     if isinstance(machine.on, CpuTarget):
         # a result that is kept in part is copied in other tiles than it is made in, maybe out of registers
         check(lower(made, native=machine.target.functions), machine.target)
-    return made
+    return made, schedule
 
 
 def _points(s: Stage) -> int:

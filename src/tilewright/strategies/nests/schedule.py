@@ -30,6 +30,7 @@ from tilewright.poly import (
     is_black_box,
     scalars_in_results,
 )
+from tilewright.schedule import Schedule
 from tilewright.strategies.nests.delayed import delayed_updates
 from tilewright.strategies.nests.lifted import lifted_nest
 from tilewright.strategies.nests.ordered import along_rows, on_machine, ordered_nest
@@ -48,11 +49,13 @@ class ScheduledNest:
     """A nest as it will run, and in ``notes`` how it came about.
 
     ``loops`` is the most loops that a band of tiles has, or would have; none where there is no such band.
+    ``schedules`` are those of the parts that are lifted.
     """
 
     func: LoopFunction
     notes: tuple[str, ...]
     loops: int = 0
+    schedules: tuple[Schedule, ...] = ()
 
 
 def schedule_nest(func: LoopFunction, machine: Machine, plan: NestPlan | None = None) -> ScheduledNest:
@@ -67,7 +70,8 @@ def schedule_nest(func: LoopFunction, machine: Machine, plan: NestPlan | None = 
         return _one_after_another(func, [schedule_nest(part, machine, plan) for part in parts])
     notes: list[str] = []
     try:
-        return ScheduledNest(lifted_nest(func, machine), ("lifted to a program",))
+        lifted, schedule = lifted_nest(func, machine)
+        return ScheduledNest(lifted, ("lifted to a program",), schedules=(schedule,))
     except (ScheduleError, ResourceError) as error:
         notes.append(f"not lifted: {error.what}")
     try:
@@ -130,7 +134,8 @@ def _one_after_another(func: LoopFunction, parts: Sequence[ScheduledNest]) -> Sc
     for part in parts:
         bodies.append(rename_loops(_with_own_buffers(part.func.body, taken), taken))
     notes = tuple(f"part {n}: {note}" for n, part in enumerate(parts, 1) for note in part.notes)
-    return ScheduledNest(func.with_body(seq(*bodies)), notes, max(part.loops for part in parts))
+    schedules = tuple(each for part in parts for each in part.schedules)
+    return ScheduledNest(func.with_body(seq(*bodies)), notes, max(part.loops for part in parts), schedules)
 
 
 def _with_own_buffers(body: Stmt, taken: set[str]) -> Stmt:
