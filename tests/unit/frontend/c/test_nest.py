@@ -416,7 +416,8 @@ void f(int n, int m, const double *A, double *B, int *C, const int *D) {
     for (int i=0;i<n;i++) { const double *a = A + i*m; double *b = B + i*m;
         for (int j=0;j<m;j++) *b++ = *a++ * 2.0; }
     int k = 0; for (int i=0;i<n;i++) if (D[i] > 0) C[k++] = D[i];
-    double *p = B; while (n-- > 0) { double v = *A++; *p++ += v < 0 ? -v : v; *++p -= 1; } C[99] = k; }
+    double *p = B; while (n-- > 0) { double v = *A++; *p++ += v < 0 ? -v : v; }
+    double *q = B; for (int i=0;i<m;i++) *++q -= 1; C[99] = k; }
 """,
     # isl selects indices: branches take the two ways
     "tilemin": """
