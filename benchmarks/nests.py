@@ -1,7 +1,8 @@
 """Loop nests in C beside gcc: ``python benchmarks/nests.py [KIND ...] [--threads 1 2] [--scale 1 2]``.
 
 The twelve kinds of ``nests.c`` and any ``FILE.c:NAME`` with sizes n and m, compiled here and by ``gcc -O3
--march=native``, on the same arrays, where they lie, in turns: the ratio is gcc's shortest time over ours, both without what a call takes.
+-march=native``, on the same arrays, where they lie, in turns: the ratio is gcc's shortest time over ours,
+both without what a call takes.
 """
 
 import argparse
