@@ -94,7 +94,7 @@ def compared(path: Path, name: str, sizes: dict[str, int], threads: int, folder:
     gcc, own = (min(each) for each in times)
     if name != CALL:
         # what Python needs for a call of either kind
-        empty = compared(SOURCE, CALL, sizes, threads, folder)
+        empty = compared(SOURCE, CALL, SIZES, threads, folder)
         gcc, own = gcc - empty["gcc_ms"] / 1e3, own - empty["ms"] / 1e3
     notes = nest.scheduled({}).notes
     return {
