@@ -1,7 +1,8 @@
 """Loop nests in C beside gcc: ``python benchmarks/nests.py [KIND ...] [--threads 1 2] [--scale 1 2]``.
 
 The twelve kinds of ``nests.c`` and any ``FILE.c:NAME`` with sizes n and m, compiled here and by ``gcc -O3
--march=native``, on the same arrays, where they lie, in turns: the ratio is gcc's shortest time over ours.
+-march=native``, on the same arrays, where they lie, in turns: the ratio is gcc's shortest time over ours,
+both without what a call takes.
 """
 
 import argparse
@@ -26,6 +27,7 @@ KINDS = (
     "local_rows", "triangle", "downwards", "scatter_gather", "csr", "min_max", "periodic", "histogram",
     "grey", "int_sums", "limited", "flat_steps",
 )  # fmt: skip
+CALL = "nothing"
 SIZES = {"n": 500, "m": 400}
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC", "-w")
 ROUNDS, SECONDS = 15, 0.02
@@ -90,6 +92,10 @@ def compared(path: Path, name: str, sizes: dict[str, int], threads: int, folder:
         times[0].append(shortest(theirs))
         times[1].append(shortest(lambda: ours.run([], [])))
     gcc, own = (min(each) for each in times)
+    if name != CALL:
+        # what Python needs for a call of either kind
+        empty = compared(SOURCE, CALL, SIZES, threads, folder)
+        gcc, own = gcc - empty["gcc_ms"] / 1e3, own - empty["ms"] / 1e3
     notes = nest.scheduled({}).notes
     return {
         "nest": name, "sizes": sizes, "threads": threads, "gcc_ms": gcc * 1e3, "ms": own * 1e3,

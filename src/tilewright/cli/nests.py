@@ -110,12 +110,14 @@ def _say_nest(state: State, nest: Nest, sizes: Mapping[str, int]) -> None:
 def explain_nest(state: State, text: str, options: CompileOptions, show: str) -> None:
     """``tilewright explain FILE.c``: what was decided (``groups``), its loops, or its code in some form."""
     nest, sizes = open_nest(text, options)
-    if show in ("plan", "schedule"):
-        raise click.UsageError(f"--show {show} is for models: of a nest groups and loops tell that")
     told = nest.explain(sizes)
     match show:
+        case "plan":
+            shown = "\n".join(told["notes"])
+        case "schedule":
+            shown = "\n".join([*(f"# {note}" for note in told["notes"]), told["schedule"]])
         case "groups" | "loops":
-            shown: str = told["loops"]
+            shown = told["loops"]
         case "lowered":
             shown = print_function(nest.kernel(sizes).lowered())
         case _:

@@ -37,11 +37,15 @@ from tilewright.ir import (
     Seq,
     Stmt,
     Store,
+    Var,
+    is_opaque,
     is_outlined,
+    locate,
     nontemporal_hints,
     prefetch_hints,
     prove_ge0,
     reloaded_part,
+    stmt_loads,
     stmt_writes,
     unroll_factor,
 )
@@ -50,6 +54,8 @@ from tilewright.target import BUILT_IN, Operations
 
 #: Vector loops that cannot run as lanes and serial loops around registers are expanded up to this many times.
 MAX_FORCED_COPIES = 64
+#: The fewest bytes of elements that instructions gather: AVX2 and AVX-512 from 4, SVE into lanes of 4.
+GATHERED = 4
 
 
 Register: TypeAlias = tuple[RegisterBuffer, RegisterKey]
@@ -392,7 +398,9 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         if not once:
             for buf, key in fresh:
                 buf.put_in_part(key)
-        outs = b.end_loop(self._values(carried), self._values(fresh))
+        innermost = self._apart and st.width == 1 and not any(True for _ in locate(s.body, For))
+        scalar = innermost and (_gathers_bytes(s.body) or _stores_apart(s))
+        outs = b.end_loop(self._values(carried), self._values(fresh), scalar=scalar)
         st.forget_symbol(var)
         _reset(registers, [*carried, *fresh], outs)
         self.forget(written)
@@ -547,3 +555,18 @@ def _reset(buffers: list[RegisterBuffer], registers: list[Register], values: lis
     for buf in buffers:
         values_of = {key: v for (owner, key), v in zip(registers, values, strict=True) if owner is buf}
         buf.reset(values_of, buf.blank)
+
+
+def _gathers_bytes(body: Stmt) -> bool:
+    """Whether data say where short elements are: lanes take those one by one, and then join them."""
+    return any(ld.dtype.bytes < GATHERED and any(map(is_opaque, ld.indices)) for ld in stmt_loads(body))
+
+
+def _stores_apart(s: For) -> bool:
+    """Whether a loop leaves elements out between those that it writes: lanes are stored one by one then."""
+    steps: dict[str, list[int]] = {}
+    for name, at in stmt_writes(s.body):
+        if any(s.var in x.vars for x in at):
+            moved = dict(at[-1].terms).get(Var(s.var), 0)
+            steps.setdefault(name, []).append(0 if any(s.var in x.vars for x in at[:-1]) else abs(moved))
+    return any(step > len(each) or step == 0 for each in steps.values() for step in each)

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, prod
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,19 +24,22 @@ from tilewright.driver.nests import AS_WRITTEN, Nest
 from tilewright.driver.retiming import Comparison, comparison
 from tilewright.driver.tuning import TRIALS, database_path, seconds_of
 from tilewright.ir import (
-    Block,
     Buffer,
     LoopFunction,
-    int_upper,
-    locate,
-    loop_env,
     parse_function,
     print_function,
     structural_hash,
 )
 from tilewright.poly import data_decides
 from tilewright.runtime import aligned_copy
-from tilewright.strategies import RULE, NestPlan, neighbours_in_registers, schedule_nest, streams_asked_ahead
+from tilewright.strategies import (
+    RULE,
+    NestPlan,
+    neighbours_in_registers,
+    schedule_nest,
+    streams_asked_ahead,
+    work,
+)
 from tilewright.support import InputError, Settings, TargetError, TilewrightError, compare, quoted
 from tilewright.target import detect
 from tilewright.tune import Database, NestRecord, nest_key
@@ -240,10 +243,7 @@ def _drawn(b: Buffer, rng: np.random.Generator) -> Array:
 
 def _equal(func: LoopFunction, table: Sequence[Array], expected: Sequence[Array]) -> bool:
     """Whether results are those expected, up to rounding beside the largest of an array."""
-    executions = sum(
-        prod(int_upper(loop.extent, loop_env(place.loops[:n])) or 0 for n, loop in enumerate(place.loops))
-        for place in locate(func.body, Block)
-    )
+    executions = work(func.body)
     elements = sum(a.size for b, a in zip(func.buffers, table, strict=True) if b.name in func.outputs)
     terms = ROUNDINGS + executions // max(1, elements)
     for b, got, want in zip(func.buffers, table, expected, strict=True):

@@ -262,7 +262,10 @@ class Nest:
         save_nest(self.kernel(sizes or {}), path, self.order, pointers, contents, result)
 
     def explain(self, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
-        """What is decided for given sizes, as plain data: arguments, how the order came about, and loops."""
+        """What is decided for given sizes, as plain data: arguments, how the order came about, and loops.
+
+        ``schedule`` has the steps of parts that are lifted, as Python.
+        """
         func, made = self.at(sizes or {}), self.scheduled(sizes or {})
         read = {b.name for b in func.inputs}
         return {
@@ -281,6 +284,7 @@ class Nest:
                 if b.name in self.order
             ],
             "notes": list(made.notes),
+            "schedule": "\n".join(each.trace.to_python() for each in made.schedules),
             "loops": print_function(made.func),
         }
 

@@ -18,6 +18,7 @@ from tilewright.ir.bounds import (
     int_lower as int_lower,
     int_range as int_range,
     int_upper as int_upper,
+    is_opaque as is_opaque,
     iter_env as iter_env,
     loop_bound as loop_bound,
     loop_env as loop_env,

@@ -474,14 +474,15 @@ def simplify_expr(e: Expr, env: Env) -> Expr:
 def simplify_deep(x: Index, env: Env) -> Index:
     """:func:`simplify`, inside opaque expressions too."""
     new = simplify(x, env)
-    return substitute_index(new, {}, lambda e: simplify_expr(e, env)) if _has_opaque(new) else new
+    return substitute_index(new, {}, lambda e: simplify_expr(e, env)) if is_opaque(new) else new
 
 
-def _has_opaque(x: Index) -> bool:
+def is_opaque(x: Index) -> bool:
+    """Whether a data-dependent value takes part in an index."""
     return any(
         isinstance(a, Opaque)
-        or (isinstance(a, FloorDiv | Mod) and _has_opaque(a.arg))
-        or (isinstance(a, MinMax) and any(map(_has_opaque, a.args)))
+        or (isinstance(a, FloorDiv | Mod) and is_opaque(a.arg))
+        or (isinstance(a, MinMax) and any(map(is_opaque, a.args)))
         for a, _ in x.terms
     )
 

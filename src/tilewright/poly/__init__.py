@@ -78,7 +78,6 @@ if TYPE_CHECKING:
         tree_of as tree_of,
     )
     from tilewright.poly.tree_text import follow_tree as follow_tree, tree_lines as tree_lines
-    from tilewright.poly.values import is_opaque as is_opaque
     from tilewright.poly.violations import Violation as Violation
 
 # Public name -> the module that defines it.
@@ -137,7 +136,6 @@ _EXPORTS: Final = {
     "infer_kinds": "kinds",
     "data_decides": "black_box",
     "is_black_box": "black_box",
-    "is_opaque": "values",
     "list_function": "legality",
 }
 

@@ -7,7 +7,7 @@ other primitives can work on them: from 0 in steps of 1, without those of a sing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import islpy as isl
@@ -85,6 +85,18 @@ def _operands(e: isl.AstExpr) -> list[isl.AstExpr]:
     return [e.op_get_arg(n) for n in range(e.op_get_n_arg())]
 
 
+def _selections(e: isl.AstExpr) -> Iterator[isl.AstExpr]:
+    """The parts of an expression that select one of two values; not those inside of them."""
+    match _kind(e):
+        case "int" | "id":
+            return
+        case "select":
+            yield e
+        case _:
+            for x in _operands(e):
+                yield from _selections(x)
+
+
 PROBE = "@"
 """In front of the names of probes; no name of a statement begins so."""
 
@@ -92,6 +104,8 @@ PROBE = "@"
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Values of the AST's iterators, and the name of the one whose loop is parallel (isl counts dimensions).
+
+    Values of selections stand by their text beside them, below the branches that decide them.
 
     ``ranges`` are those of the loops around; ``names`` tells what buffers of tiles are called here.
     """
@@ -121,7 +135,8 @@ class _Importer:
     def visit(self, node: isl.AstNode, at: _Place) -> Stmt:
         match _name(node.get_type()):
             case "for":
-                return self.loop(node, at)
+                bounds = [node.for_get_init(), node.for_get_cond()]
+                return self.decided(bounds, at, lambda at: self.loop(node, at))
             case "if":
                 return self.branch(node, at)
             case "block":
@@ -131,9 +146,25 @@ class _Importer:
             case "mark":
                 return self.mark(node, at)
             case "user":
-                return self.call(node.user_get_expr(), at)
+                e = node.user_get_expr()
+                return self.decided([e], at, lambda at: self.call(e, at))
             case other:
                 raise InternalError(f"isl generated a node of type {other}")
+
+    def decided(self, exprs: Sequence[isl.AstExpr], at: _Place, made: Callable[[_Place], Stmt]) -> Stmt:
+        """What is made of expressions that select one of two values: an index cannot, so branches do."""
+        e = next((x for each in exprs for x in _selections(each) if x.to_C_str() not in at.env), None)
+        if e is None:
+            return made(at)
+        which, *values = _operands(e)
+
+        def branched(at: _Place) -> Stmt:
+            return If(self.pred(which, at.env), *(self.decided([x], at, taking(x)) for x in values))
+
+        def taking(x: isl.AstExpr) -> Callable[[_Place], Stmt]:
+            return lambda at: self.decided(exprs, at.inside(e.to_C_str(), self.index(x, at.env)), made)
+
+        return self.decided([which], at, branched)
 
     def mark(self, node: isl.AstNode, at: _Place) -> Stmt:
         name = str(node.mark_get_id().get_name())
@@ -189,18 +220,8 @@ class _Importer:
         A first value that is a maximum stays where it is: moved into the body it would make every index
         there one that is not affine.
         """
-        init = node.for_get_init()
-        if _kind(init) == "select":
-            # an index cannot be one of two: there are two loops
-            which, *firsts = _operands(init)
-            then, orelse = (self.loop_from(first, node, at) for first in firsts)
-            return If(self.pred(which, at.env), then, orelse)
-        return self.loop_from(init, node, at)
-
-    def loop_from(self, init: isl.AstExpr, node: isl.AstNode, at: _Place) -> Stmt:
-        """A loop whose first value is another one than its own."""
         iterator = node.for_get_iterator().get_id().get_name()
-        low = simplify(self.index(init, at.env), at.ranges)
+        low = simplify(self.index(node.for_get_init(), at.env), at.ranges)
         if node.for_is_degenerate():
             return self.visit(node.for_get_body(), at.inside(iterator, low))
         step = self.index(node.for_get_inc(), at.env).as_int()
@@ -255,6 +276,8 @@ class _Importer:
             if name in env:
                 return env[name]
             return index(next(p for p in self.model.params if p.name == name))
+        if kind == "select" and e.to_C_str() in env:
+            return env[e.to_C_str()]
         values = [self.index(a, env) for a in _operands(e)]
         match kind:
             case "add":

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir import Block, For, Index, LoopFunction, locate, stmt_loads, stmt_writes
-from tilewright.poly.values import is_opaque
+from tilewright.ir import Block, For, Index, LoopFunction, is_opaque, locate, stmt_loads, stmt_writes
 
 
 def is_black_box(block: Block) -> bool:

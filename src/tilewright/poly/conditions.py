@@ -17,9 +17,9 @@ from tilewright.ir import (
     OfIndex,
     Unary,
     index,
+    is_opaque,
     substitute_index,
 )
-from tilewright.poly.values import is_opaque
 
 if TYPE_CHECKING:
     # spaces ask here what conditions mean

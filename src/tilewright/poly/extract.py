@@ -45,6 +45,7 @@ from tilewright.ir import (
     fresh_name,
     ge0,
     index,
+    is_opaque,
     is_thread,
     locate,
     substitute_index,
@@ -57,7 +58,6 @@ from tilewright.poly.budget import limited
 from tilewright.poly.conditions import truth
 from tilewright.poly.loads import executed_loads
 from tilewright.poly.spaces import DIM, Domain, context_set, union_map, union_set
-from tilewright.poly.values import is_opaque
 from tilewright.support import InternalError, ProgramError
 
 TimePart: TypeAlias = int | str  # a textual position or a loop variable

@@ -17,10 +17,11 @@ from tilewright.ir import (
     Window,
     fresh_name,
     int_upper,
+    is_opaque,
     locate,
     loop_env,
 )
-from tilewright.poly.values import Bools, Ints, evaluate, is_opaque
+from tilewright.poly.values import Bools, Ints, evaluate
 from tilewright.support import ResourceError
 
 MAX_ELEMENTS = 20_000_000

@@ -34,6 +34,7 @@ from tilewright.ir import (
     Team,
     Teams,
     Window,
+    is_opaque,
     stmt_children,
     sums_lanes,
 )
@@ -41,7 +42,7 @@ from tilewright.poly.black_box import is_black_box, known_indices
 from tilewright.poly.frames import AXIS_BITS, Frame, Memory
 from tilewright.poly.loads import executed_loads
 from tilewright.poly.statements import Instances, ParallelLoop, Reads, Statement, Writes
-from tilewright.poly.values import Bools, Ints, evaluate, is_opaque, scalar
+from tilewright.poly.values import Bools, Ints, evaluate, scalar
 from tilewright.support import InternalError
 
 _KEY_LIMIT = 1 << 60  # times are re-numbered before they could leave 64 bits

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 
 import islpy as isl
 
-from tilewright.ir import Store
+from tilewright.ir import Store, is_opaque
 from tilewright.poly.dependences import Definition
 from tilewright.poly.extract import Model, PolyStatement
 from tilewright.poly.spaces import DIM, maps_of, sets_of, union_map, union_set
 from tilewright.poly.symbolic_flow import SymbolicFlow, with_range_name
-from tilewright.poly.values import is_opaque
 
 Key = tuple[str, str, int]
 

@@ -11,10 +11,9 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tilewright.ir import SERIAL, Index, Store, fresh_name, substitute_index, var
+from tilewright.ir import SERIAL, Index, Store, fresh_name, is_opaque, substitute_index, var
 from tilewright.poly.extract import Model, PolyAccess, PolyStatement
 from tilewright.poly.spaces import DIM, Domain
-from tilewright.poly.values import is_opaque
 
 
 def elements_apart(model: Model) -> Model:

@@ -23,6 +23,7 @@ from tilewright.ir import (
     Param,
     Unary,
     Var,
+    is_opaque,
 )
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -52,23 +53,6 @@ def evaluate(x: Index, env: Mapping[str, Ints | int]) -> Ints | int:
                 raise KeyError(str(atom))
         total = total + (v if c == 1 else v * c)
     return total
-
-
-def is_opaque(x: Index) -> bool:
-    """Whether a data-dependent value takes part in an index."""
-    for atom, _ in x.terms:
-        match atom:
-            case Opaque():
-                return True
-            case FloorDiv() | Mod():
-                if is_opaque(atom.arg):
-                    return True
-            case MinMax():
-                if any(map(is_opaque, atom.args)):
-                    return True
-            case _:
-                pass
-    return False
 
 
 _COMPARE: Final = {

@@ -19,6 +19,7 @@ from tilewright.strategies.nests import (
     neighbours_in_registers,
     schedule_nest,
     streams_asked_ahead,
+    work,
 )
 from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import AnyTime, Candidate, History, Search, Status, Strategy, Task, Trial
@@ -53,4 +54,5 @@ __all__ = [
     "schedule_nest",
     "stage_seconds",
     "streams_asked_ahead",
+    "work",
 ]

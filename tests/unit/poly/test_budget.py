@@ -166,7 +166,6 @@ ASKS_NOTHING = {
     "check_kinds",
     "data_decides",
     "is_black_box",
-    "is_opaque",
     "list_function",
     "tree_lines",
 }

@@ -43,6 +43,7 @@ class Access(Arithmetic):
         super().__init__()
         self.uses_zero = False
         self.uses_nontemporal = False
+        self.scalar_loops = 0
 
     def gep(self, p: Val, offset: Val | int, dtype: DType, *, local: bool = False) -> Val:
         """``p`` advanced by ``offset`` elements of ``dtype``."""

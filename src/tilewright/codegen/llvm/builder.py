@@ -14,6 +14,9 @@ from tilewright.codegen.llvm.scopes import Branch, Function, Loop
 from tilewright.codegen.llvm.values import PTR, Val, poison
 from tilewright.ir import I64, DType
 
+#: The number of the metadata that says that a loop is scalar; those of single loops follow it.
+_SCALAR = 1
+
 
 class Builder(Access):
     """Writes one LLVM module. See :mod:`tilewright.codegen.llvm.scopes` for the discipline of scopes."""
@@ -48,10 +51,11 @@ class Builder(Access):
         s.loop = Loop(label, lo, hi, step, i, inits, phis, guard)
         return i, list(phis)
 
-    def end_loop(self, nexts: Sequence[Val], fresh: Sequence[Val] = ()) -> list[Val]:
+    def end_loop(self, nexts: Sequence[Val], fresh: Sequence[Val] = (), *, scalar: bool = False) -> list[Val]:
         """Close the loop with the carried values of its last statement; returns them as seen afterwards.
 
-        Values of ``fresh`` come after them; they are undefined where the loop did not run.
+        Values of ``fresh`` come after them; they are undefined where the loop did not run. A ``scalar`` loop
+        is one that LLVM must not put in lanes.
         """
         s = self.scope
         loop = s.loop
@@ -78,7 +82,11 @@ class Builder(Access):
         out.extend(s.lines)
         out.append(f"  {following} = add nsw i64 {i}, {loop.step}")
         out.append(f"  {more} = icmp slt i64 {following}, {hi}")
-        out.append(f"  br i1 {more}, label %{header}, label %{exit_}")
+        hint = ""
+        if scalar:
+            self.scalar_loops += 1
+            hint = f", !llvm.loop !{_SCALAR + self.scalar_loops}"
+        out.append(f"  br i1 {more}, label %{header}, label %{exit_}{hint}")
         out.append(f"{exit_}:")
         parent.label = exit_
         if not loop.guard:
@@ -281,6 +289,10 @@ class Builder(Access):
             text = "".join(f"\\{byte:02x}" for byte in content)
             head.append(f'@{name} = internal constant [{len(content)} x i8] c"{text}", align 64')
         tail = ["!0 = !{i32 1}"] if self.uses_nontemporal else []
+        if self.scalar_loops:
+            tail.append(f'!{_SCALAR} = !{{!"llvm.loop.vectorize.enable", i1 false}}')
+        loops = range(_SCALAR + 1, _SCALAR + 1 + self.scalar_loops)
+        tail += [f"!{n} = distinct !{{!{n}, !{_SCALAR}}}" for n in loops]
         return "\n".join([*head, *self.declared.values(), *self.finished, *tail]) + "\n"
 
 

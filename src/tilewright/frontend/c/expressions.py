@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from tilewright.frontend.c.flow import STEPS, all_of
+from tilewright.frontend.c.flow import all_of, statements
 from tilewright.frontend.c.numbers import Arithmetic, Number, number
 from tilewright.frontend.c.source import Source
+from tilewright.frontend.c.steps import STEPS
 from tilewright.frontend.nests import (
     Arithmetic as BuilderArithmetic,
     NestBuilder,
@@ -407,20 +408,109 @@ class Expressions(ABC):
             self.at = e
             return self.arith.called(e.name.name, values)
         f = self.entered(e, part, args)
-        items = list(f.body.block_items or ())
-        if len(items) != 1 or not isinstance(items[0], c.Return) or items[0].expr is None:
-            raise self.refused(
-                e,
-                f"the function {quoted(e.name.name)} is more than one return",
-                "write its statements where it is called",
-            )
-        out = self.value(items[0].expr)
         dtype = self.kind(f.decl.type.type, f)
-        self.at = e
-        self.left()
         if dtype is None:
             raise self.refused(e, f"the function {quoted(e.name.name)} returns nothing")
-        return self.arith.converted(out, dtype)
+        out = self.returning(e, statements(c, f.body), dtype)
+        self.at = e
+        self.left()
+        return out
+
+    def returning(self, e: Any, items: Sequence[Any], dtype: DType) -> Number:
+        """What a function returns that gives variables of its own values, and branches: choices of values."""
+        c = self.c
+        for n, s in enumerate(items):
+            match s:
+                case c.Return() if s.expr is not None:
+                    return self.arith.converted(self.value(s.expr), dtype)
+                case c.If() if all_of(c.Return, s):
+                    cond, known = self.condition(s.cond), self.known()
+                    ways = []
+                    for part in (s.iftrue, s.iffalse):
+                        own = statements(c, part)
+                        if any(isinstance(d, c.Decl) for d in own) and not isinstance(own[-1], c.Return):
+                            raise self.not_one_value(e)  # what follows would see names of the branch
+                        self.scopes.append({})
+                        ways.append(self.returning(e, [*own, *items[n + 1 :]], dtype))
+                        self.scopes.pop()
+                        self.know(known)
+                    return self.arith.converted(self.arith.chosen(cond, *ways), dtype)
+                case _:
+                    self.settle(e, s)
+        raise self.not_one_value(e)
+
+    def not_one_value(self, e: Any) -> ProgramError:
+        """The error of a call in an expression whose function is no expression."""
+        return self.refused(
+            e,
+            f"the function {quoted(e.name.name)} does more than to return a value",
+            "write its statements where it is called",
+        )
+
+    def settle(self, e: Any, s: Any) -> None:
+        """A statement of a function in an expression: variables of its own get values."""
+        c = self.c
+        match s:
+            case c.If():
+                cond, before = self.condition(s.cond), self.known()
+                ways = []
+                for part in (s.iftrue, s.iffalse):
+                    self.scopes.append({})
+                    for each in statements(c, part):
+                        self.settle(e, each)
+                    self.scopes.pop()
+                    ways.append(self.known())
+                    self.know(before)
+                self.at = s
+                chosen = {
+                    v: None if a is None or b is None else self.arith.chosen(cond, a, b)
+                    for v, a, b in ((v, ways[0][v], ways[1][v]) for v in before)
+                    if a != b
+                }
+                self.know(chosen)
+            case c.Decl() if not isinstance(s.type, c.PtrDecl | c.ArrayDecl):
+                dtype = self.kind(s.type, s)
+                value = None if s.init is None else self.value(s.init)
+                if dtype is None:
+                    raise self.not_one_value(e)
+                self.know({self.declare(Variable(s.name, dtype), s): value})
+            case c.Assignment(lvalue=c.ID()) | c.UnaryOp(op="p++" | "++" | "p--" | "--", expr=c.ID()):
+                target = s.lvalue if isinstance(s, c.Assignment) else s.expr
+                v = self.found(target.name)
+                if v not in self.known():
+                    raise self.not_one_value(e)
+                if isinstance(s, c.UnaryOp):
+                    value = self.arith.binary("add" if "+" in s.op else "sub", self.named(target), number(1))
+                else:
+                    value = self.value(s.rvalue)
+                    if s.op != "=":
+                        value = self.arith.binary(BINARY[s.op[:-1]], self.named(target), value)
+                self.know({v: value})
+            case c.EmptyStatement():
+                return
+            case _:
+                raise self.not_one_value(e)
+
+    def known(self) -> dict[Variable, Number | None]:
+        """The numbers of the function that is entered, and their values."""
+        out: dict[Variable, Number | None] = {}
+        for scope in self.scopes[1:]:
+            for v in scope.values():
+                fact = self.facts.get(v)
+                if not v.pointer:
+                    out[v] = Number(fact, v.dtype) if isinstance(fact, Index) else v.value
+        return out
+
+    def know(self, values: Mapping[Variable, Number | None]) -> None:
+        """Let numbers of a function in an expression have values from now on."""
+        for v, value in values.items():
+            held = None if value is None else self.arith.converted(value, v.dtype)
+            self.facts.pop(v, None)
+            v.value = None
+            if held is not None and isinstance(held.value, Index):
+                self.facts[v] = held.value
+            else:
+                v.value = held
 
     def entered(self, e: Any, part: Any, args: list[Any]) -> Any:
         """The function that a call enters, with its parameters as names that have these values."""

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.frontend.c.source import Source
-
-STEPS = ("p++", "++", "p--", "--")
+from tilewright.frontend.c.steps import STEPS
 
 
 def changed(source: Source, node: Any, inside: frozenset[str] = frozenset()) -> set[str]:
@@ -37,13 +36,22 @@ def changed(source: Source, node: Any, inside: frozenset[str] = frozenset()) -> 
 
 
 def assigned(c: Any, node: Any) -> set[str]:
-    """The names of variables and pointers that get other values in some part of a tree."""
-    out = {name for _, child in node.children() for name in assigned(c, child)}
+    """The names of variables and pointers that get other values in some part of a tree.
+
+    A block's own variables are not those of these names around it.
+    """
+    out: set[str] = set()
+    own: set[str] = set()
+    for _, child in node.children():
+        out |= assigned(c, child) - own
+        if isinstance(node, c.Compound | c.For):
+            declared = child.decls if isinstance(child, c.DeclList) else [child]
+            own |= {d.name for d in declared if isinstance(d, c.Decl)}
+    if isinstance(node, c.Decl):
+        return out
     target = node.lvalue if isinstance(node, c.Assignment) else None
     if isinstance(node, c.UnaryOp) and node.op in STEPS:
         target = node.expr
-    if isinstance(node, c.Decl):
-        out.add(node.name)
     return out | {target.name} if isinstance(target, c.ID) else out
 
 

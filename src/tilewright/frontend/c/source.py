@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from tilewright.frontend.c.steps import steps_apart
 from tilewright.support import InstallationError, ProgramError, SourceLocation, quoted
 
 #: The types of <stdint.h> and <stddef.h>, as they are on 64-bit machines of Linux and macOS.
@@ -174,6 +175,8 @@ class Source:
         tree = self._tree(f'{self._types[0]}\n#line {part.line} "{self.path}"\n{part.text}', part.line)
         known = len(self.types.ext)
         self._trees[part] = tree.ext[known:]
+        for each in self._trees[part]:
+            steps_apart(self.c, each)
         return self._trees[part]
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from tilewright.frontend.c.expressions import BINARY, Expressions, Fact, Pointer, Variable
 from tilewright.frontend.c.flow import (
-    STEPS,
     all_of,
     assigned,
     changed,
@@ -22,6 +21,7 @@ from tilewright.frontend.c.flow import (
     without_continue,
 )
 from tilewright.frontend.c.numbers import Number, number
+from tilewright.frontend.c.steps import STEPS
 from tilewright.frontend.nests import FALSE, Place, decided_by_loops
 from tilewright.ir import (
     I32,
@@ -32,6 +32,7 @@ from tilewright.ir import (
     Expr,
     Index,
     Stmt,
+    Var,
     floordiv,
     imax,
     imin,
@@ -39,6 +40,7 @@ from tilewright.ir import (
     loads,
     prove_ge0,
     seq,
+    substitute_index,
     var,
 )
 from tilewright.support import quoted
@@ -267,30 +269,44 @@ class Statements(Expressions):
         """A ``for`` loop over an integer in constant steps."""
         c = self.c
         self.scopes.append({})
-        match s.init:
-            case c.DeclList(decls=[d]) if d.init is not None:
-                dtype = self.kind(d.type, d)
-                first = self.value(d.init)
+        steps = _listed(c, s.next)
+        inside = None if s.cond is None else _counting(c, s.cond)
+        if s.cond is None or not (steps or inside):
+            raise self.refused(s, "a loop has a condition and a step", "for (i = first; i < last; i++)")
+        begin = list(s.init.decls) if isinstance(s.init, c.DeclList) else _listed(c, s.init)
+        targets = [_target(c, e) for e in (steps if inside is None else [inside])]
+        named = [t for t in targets if t is not None and t.name in mentioned(c, s.cond)]
+        # of several variables the one that the condition names; what else is stepped moves with it
+        given = [t.name for t in (_target(c, e) for e in begin) if t is not None]
+        counter = next((t.name for t in named), next(iter(given), None))
+        following = inside or next((e for e, t in zip(steps, targets, strict=True) if t in named), steps[0])
+        before: list[Stmt] = []
+        v: Variable | None = None
+        outer = True
+        for each in begin:
+            target, init = _target(c, each), getattr(each, "init", None) or getattr(each, "rvalue", None)
+            if target is None or target.name != counter or init is None:
+                before.append(self.stmt(each, at))
+                continue
+            first = self.value(init)
+            if isinstance(each, c.Decl):
+                dtype = self.kind(each.type, each)
                 if dtype is None or not dtype.is_integer:
-                    raise self.refused(d, f"loop {quoted(d.name)} counts in integers")
-                v, outer = self.declare(Variable(d.name, dtype), d), False
-            case c.Assignment(op="=", lvalue=c.ID()):
-                v, outer = self.variable(s.init.lvalue), True
-                first = self.value(s.init.rvalue)
-            case None if isinstance(s.cond, c.BinaryOp) and isinstance(s.next, c.UnaryOp | c.Assignment):
-                counted = s.next.expr if isinstance(s.next, c.UnaryOp) else s.next.lvalue
-                v, outer = self.variable(counted), True
-                first = self.named(counted)
-            case _:
+                    raise self.refused(each, f"loop {quoted(counter)} counts in integers")
+                v, outer = self.declare(Variable(counter, dtype), each), False
+            else:
+                v = self.variable(target)
+        if v is None:
+            if not named:
                 raise self.refused(
                     s, "a loop begins with one assignment to its variable", "for (i = first; i < last; i++)"
                 )
-        if s.cond is None or s.next is None:
-            raise self.refused(s, "a loop has a condition and a step", "for (i = first; i < last; i++)")
+            v, first = self.variable(named[0]), self.named(named[0])
         body = without_continue(self.source, statements(c, s.stmt))
-        out = self.over(s, v, first, s.cond, s.next, body, at, outer=outer)
+        body += [e for e in steps if e is not following]
+        out = self.over(s, v, first, s.cond, following, body, at, outer=outer)
         self.scopes.pop()
-        return out
+        return seq(*before, out)
 
     def over(
         self,
@@ -316,7 +332,12 @@ class Statements(Expressions):
         self.forget(body, v)
         step = self.step(following, v)
         self.place = at
-        hi = self.bound(cond, v, step, lo)
+        if following is _counting(self.c, cond):
+            # the condition steps: the first turn has the first value behind the step
+            if not isinstance(lo.value, Index):
+                raise self.refused(cond, f"data decide where loop {quoted(v.name)} begins")
+            lo = Number(lo.value + step, I64 if v.dtype.kind == "uint" else v.dtype)
+        hi = self.bound(cond, v, step, lo, moved)
         data = [x.value for x in (lo, hi) if isinstance(x.value, Expr)]
         effects = self.buffers(body)
         if any(ld.buffer in effects for x in data[-1:] if x is hi.value for ld in loads(x)):
@@ -447,11 +468,23 @@ class Statements(Expressions):
             return sign * found.value.const
         raise self.refused(e, f"the step of loop {quoted(v.name)} must be a constant, other than 0")
 
-    def bound(self, cond: Any, v: Variable, step: int, lo: Number) -> Number:
+    def bound(
+        self, cond: Any, v: Variable, step: int, lo: Number, moved: Sequence[tuple[Variable, Fact, int]]
+    ) -> Number:
         """Where a loop ends, behind its last turn: what its condition compares the variable with."""
         c = self.c
+        inside = _counting(c, cond)
+        if inside is not None:
+            if inside is cond:
+                cond = c.BinaryOp("!=", inside.expr, c.Constant("int", "0", cond.coord), cond.coord)
+            else:
+                cond = c.BinaryOp(cond.op, inside.expr, cond.right, cond.coord)
+            if inside.op.startswith("p"):  # what is compared is the value before the step
+                before = Number(lo.value - step, v.dtype) if isinstance(lo.value, Index) else lo
+                tested = self.bound(cond, v, step, before, moved)
+                return self.arith.binary("add", Number(tested.value, I64), number(step, I64))
         if isinstance(cond, c.BinaryOp) and cond.op == "&&":
-            a, b = (self.bound(part, v, step, lo) for part in (cond.left, cond.right))
+            a, b = (self.bound(part, v, step, lo, moved) for part in (cond.left, cond.right))
             if isinstance(a.value, Index) and isinstance(b.value, Index):
                 return Number((imin if step > 0 else imax)(a.value, b.value), a.dtype)
             raise self.refused(cond, f"data decide about several ends of loop {quoted(v.name)}")
@@ -459,17 +492,23 @@ class Statements(Expressions):
             raise self.refused(
                 cond, f"the condition of loop {quoted(v.name)} must compare it with its bound", "i < last"
             )
-        op, limit = cond.op, cond.right
-        if not (isinstance(cond.left, c.ID) and cond.left.name == v.name):
-            if not (isinstance(cond.right, c.ID) and cond.right.name == v.name):
-                raise self.refused(cond, f"the condition of loop {quoted(v.name)} must begin or end with it")
-            op, limit = _FLIPPED[op], cond.left
+        op = cond.op
+        sides = [cond.left, cond.right]
+        alone = [isinstance(e, c.ID) and e.name == v.name for e in sides]
+        turning = mentioned(c, cond) & {w.name for w, _, _ in moved}
+        if sum(alone) != 1 or turning or v.name in mentioned(c, sides[alone.index(False)]):
+            op, limit = self.solved(cond, v, step, lo, moved)
+            lo = Number(lo.value, I64)
+        elif alone[0]:
+            limit = self.value(cond.right)
+        else:
+            op, limit = _FLIPPED[op], self.value(cond.left)
         if op != "!=" and (step > 0) != (op in ("<", "<=")):
             raise self.refused(cond, f"loop {quoted(v.name)} steps away from its bound")
         if op == "!=" and abs(step) != 1:
             raise self.refused(cond, f"loop {quoted(v.name)} may step over its bound", "write < or >")
         self.at = cond
-        mine, hi = self.arith.together(lo, self.value(limit))
+        mine, hi = self.arith.together(lo, limit)
         if hi.dtype.is_float:
             raise self.refused(cond, f"the bounds of loop {quoted(v.name)} are no integers")
         hi = self.arith.exact(hi)
@@ -501,13 +540,51 @@ class Statements(Expressions):
             )
         return hi
 
+    def solved(
+        self, cond: Any, v: Variable, step: int, lo: Number, moved: Sequence[tuple[Variable, Fact, int]]
+    ) -> tuple[str, Number]:
+        """A condition that is linear in the variable of its loop, by it: ``i + 3 < n``  ->  ``i < n - 3``."""
+        refusal = self.refused(cond, f"the condition of loop {quoted(v.name)} must be linear in it")
+        here, kept, place = var("?"), dict(self.facts), self.place
+        if abs(step) == 1 and isinstance(lo.value, Index):
+            self.facts |= {w: self.after(known, (here - lo.value) * step, by) for w, known, by in moved}
+        self.loops[v] = here
+        if isinstance(lo.value, Index):
+            least, most = (index(int(end)) for end in (v.dtype.min_value, v.dtype.max_value))
+            ends = (lo.value, most) if step > 0 else (least, lo.value)
+            self.place = replace(self.place, loops=(*self.place.loops, ("?", ends[0], ends[1] + 1)))
+        a, b = self.arith.together(self.value(cond.left), self.value(cond.right))
+        del self.loops[v]
+        self.facts, self.place = kept, place
+        if not (isinstance(a.value, Index) and isinstance(b.value, Index) and isinstance(lo.value, Index)):
+            raise refusal
+        for side in (a.value, b.value) if a.dtype.kind == "uint" else ():
+            # neither may wrap around: both begin at 0 or above, and do not fall
+            begins = substitute_index(side, {"?": lo.value})
+            falls = any(atom == Var("?") and by * step < 0 for atom, by in side.terms)
+            if falls or not prove_ge0(begins, self.arith.ranges()):
+                raise refusal
+        apart = a.value - b.value
+        by = next((k for atom, k in apart.terms if atom == Var("?")), 0)
+        limit = here * by - apart
+        if by == 0 or "?" in limit.vars or (abs(by) > 1 and cond.op == "!="):
+            raise refusal
+        op = cond.op if by > 0 else _FLIPPED[cond.op]
+        up = abs(by) - 1 if op in ("<", ">=") else 0
+        return op, Number(floordiv((limit if by > 0 else -limit) + up, abs(by)), I64)
+
     def counted(self, s: Any, at: Place) -> Stmt:
-        """``while (e < end) { ...; e++; }`` as a loop over ``e``."""
+        """``while (e < end) { ...; e++; }`` or ``while (e-- > 0) { ... }`` as a loop over ``e``."""
         c = self.c
         body = statements(c, s.stmt)
+        inside = _counting(c, s.cond)
+        if inside is not None:
+            v = self.variable(inside.expr)
+            body = without_continue(self.source, body)
+            return self.over(s, v, self.named(inside.expr), s.cond, inside, body, at, outer=True)
         following = body[-1] if body else None
-        target = getattr(following, "expr", None) or getattr(following, "lvalue", None)
-        if not isinstance(target, c.ID) or target.name not in mentioned(c, s.cond):
+        target = _target(c, following)
+        if target is None or target.name not in mentioned(c, s.cond):
             raise self.refused(
                 s,
                 "the last statement of a while loop must change its variable",
@@ -566,6 +643,25 @@ class Statements(Expressions):
         if isinstance(one.lvalue, c.ID) and self.variable(one.lvalue).pointer:
             return None
         return c.Assignment("=", one.lvalue, c.TernaryOp(s.cond, one.rvalue, two.rvalue, s.coord), s.coord)
+
+
+def _listed(c: Any, e: Any) -> list[Any]:
+    """The expressions of a list, or of one."""
+    return [] if e is None else list(e.exprs) if isinstance(e, c.ExprList) else [e]
+
+
+def _target(c: Any, s: Any) -> Any | None:
+    """The variable that a statement gives a value, or that an expression steps."""
+    if isinstance(s, c.Decl):
+        return c.ID(s.name, s.coord)
+    target = getattr(s, "expr", None) if isinstance(s, c.UnaryOp) else getattr(s, "lvalue", None)
+    return target if isinstance(target, c.ID) else None
+
+
+def _counting(c: Any, cond: Any) -> Any | None:
+    """The step in a condition that counts by itself: ``i-- > 0``, ``n--``."""
+    e = cond.left if isinstance(cond, c.BinaryOp) else cond
+    return e if isinstance(e, c.UnaryOp) and e.op in STEPS and isinstance(e.expr, c.ID) else None
 
 
 def _single(c: Any, s: Any) -> bool:

@@ -26,10 +26,10 @@ from tilewright.ir import (
     ge0,
     holds,
     index,
+    is_opaque,
     loads,
     walk,
 )
-from tilewright.poly import is_opaque
 
 TRUE: Final = Const(True, BOOL)
 FALSE: Final = Const(False, BOOL)

@@ -3,34 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
+from typing import Final
 
 from tilewright.codegen import check
 from tilewright.cost import Machine
-from tilewright.ir import Alloc, LoopFunction, copy_nest, rename_buffers, seq
+from tilewright.ir import (
+    Alloc,
+    LoopFunction,
+    Stage,
+    copy_nest,
+    rename_buffers,
+    seq,
+)
 from tilewright.lower import lower
 from tilewright.plan import plan_unit
 from tilewright.poly import lift
 from tilewright.schedule import Schedule, may_overwrite
+from tilewright.strategies.nests.ordered import work
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
 
+MOST_POINTS: Final = 2
+"""Stages have boxes, of which nests may run a part, as bands do; of a triangle, counted as a square, all."""
 
-def lifted_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
-    """A nest of fixed sizes as a program with the default plan, arguments in place as before.
+
+def lifted_nest(func: LoopFunction, machine: Machine) -> tuple[LoopFunction, Schedule]:
+    """A nest of fixed sizes as a program with the default plan, arguments in place as before; its schedule.
 
     Raises ScheduleError or ResourceError where the nest cannot be lifted, or its plan not be compiled, and
     where no statement adds up: rules of programs gain by what a product reads again, and element by element
     the loops are as good as they are written (a blur in three loops, 2000 x 1600: 3 ms, lifted 17).
     """
     found = lift(func)
-    if all(s.init is None for s in found.program.stages):
+    sums = [s for s in found.program.stages if s.init is not None]
+    if not sums:
         raise ScheduleError(f"no statement of {func.name} adds up")
+    if sum(_points(s) for s in sums) > MOST_POINTS * work(func.body):
+        raise ScheduleError(f"most points of the program are none of {func.name}'s")
     schedule = plan_unit(found.program, machine).schedule
     made = _with_arguments(func, schedule, found.results)
     if isinstance(machine.on, CpuTarget):
         # a result that is kept in part is copied in other tiles than it is made in, maybe out of registers
         check(lower(made, native=machine.target.functions), machine.target)
-    return made
+    return made, schedule
+
+
+def _points(s: Stage) -> int:
+    return prod(it.extent.as_int() for it in s.iters)
 
 
 def _with_arguments(func: LoopFunction, schedule: Schedule, results: Mapping[str, str]) -> LoopFunction:

@@ -19,6 +19,7 @@ from tilewright.ir import (
     Condition,
     For,
     If,
+    Index,
     LoopFunction,
     LoopKind,
     Seq,
@@ -149,7 +150,7 @@ def _least_work(machine: Machine) -> float:
 def _parallel_loops(s: Stmt, free: Collection[str], around: list[For], least: float) -> Iterator[str]:
     """The outermost free loops in which enough happens."""
     if isinstance(s, For):
-        if _work(s, around) < least:
+        if work(s, around) < least:
             return
         if s.var in free:
             yield s.var
@@ -159,14 +160,14 @@ def _parallel_loops(s: Stmt, free: Collection[str], around: list[For], least: fl
         yield from _parallel_loops(child, free, around, least)
 
 
-def _work(s: Stmt, around: list[For]) -> int:
+def work(s: Stmt, around: Sequence[For] = ()) -> int:
     """The most statement instances that one execution may have."""
     if isinstance(s, Block):
         return 1
     if isinstance(s, For):
         extent = int_upper(s.extent, loop_env(around)) or 0
-        return extent * _work(s.body, [*around, s])
-    return sum(_work(c, around) for c in stmt_children(s))
+        return extent * work(s.body, [*around, s])
+    return sum(work(c, around) for c in stmt_children(s))
 
 
 def _innermost(s: Stmt) -> Iterator[For]:
@@ -192,7 +193,9 @@ def _in_lanes(
     blocks = loop.body.stmts if isinstance(loop.body, Seq) else (loop.body,)
     known = buffers_of(func)
     writes = [known[name] for b in blocks if isinstance(b, Block) for name, _ in b.writes]
-    if not writes or not all(isinstance(b, Block) and _along_rows(b, loop.var) for b in blocks):
+    if not writes or not all(isinstance(b, Block) and along_rows(b, loop.var) for b in blocks):
+        return func
+    if _waits_for_masks([b for b in blocks if isinstance(b, Block)], loop.var):
         return func
     lanes = target.preferred_vector_bits // (8 * max(b.dtype.bytes for b in writes))
     longest = int_upper(loop.extent, loop_env(around))
@@ -213,6 +216,28 @@ def _in_lanes(
     return _marked(split, {inner, f"{loop.var}_t"} if loop.extent.is_const else {inner}, VECTOR)
 
 
+def _waits_for_masks(blocks: Sequence[Block], loop: str) -> bool:
+    """Whether lanes would store under masks what other lanes or statements read or store soon after.
+
+    What was stored under a mask is read from the cache, and not before it is there.
+    """
+    for n, b in enumerate(blocks):
+        moving = {it.name for it, x in zip(b.iters, b.bind, strict=True) if loop in x.vars}
+        if not any(moving & condition.vars for condition in b.where):
+            continue
+        others = {
+            name for k, other in enumerate(blocks) if k != n for name, _ in (*other.writes, *_read(other))
+        }
+        for name, indices in b.writes:
+            if name in others or any(r == name and at != indices for r, at in _read(b)):
+                return True
+    return False
+
+
+def _read(b: Block) -> Iterator[tuple[str, tuple[Index, ...]]]:
+    return ((ld.buffer, ld.indices) for ld in b.reads)
+
+
 def _summing(func: LoopFunction, loop: str) -> LoopFunction:
     """The iterators that a loop moves as those of sums."""
 
@@ -227,7 +252,7 @@ def _summing(func: LoopFunction, loop: str) -> LoopFunction:
     return func.with_body(map_stmt(func.body, visit))
 
 
-def _along_rows(b: Block, loop: str) -> bool:
+def along_rows(b: Block, loop: str) -> bool:
     """Whether a block's accesses move by one element or none from one iteration to the next, reads also back.
 
     A black box is none that lanes could run.

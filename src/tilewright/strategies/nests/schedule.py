@@ -8,7 +8,9 @@ from typing import Final
 
 from tilewright.cost import Machine
 from tilewright.ir import (
+    F64,
     Block,
+    For,
     LoopFunction,
     Seq,
     Stmt,
@@ -28,9 +30,10 @@ from tilewright.poly import (
     is_black_box,
     scalars_in_results,
 )
+from tilewright.schedule import Schedule
 from tilewright.strategies.nests.delayed import delayed_updates
 from tilewright.strategies.nests.lifted import lifted_nest
-from tilewright.strategies.nests.ordered import on_machine, ordered_nest
+from tilewright.strategies.nests.ordered import along_rows, on_machine, ordered_nest
 from tilewright.strategies.nests.plan import RULE, NestPlan
 from tilewright.strategies.nests.tiled import tiled_nest
 from tilewright.support import ProgramError, ResourceError, ScheduleError
@@ -46,11 +49,13 @@ class ScheduledNest:
     """A nest as it will run, and in ``notes`` how it came about.
 
     ``loops`` is the most loops that a band of tiles has, or would have; none where there is no such band.
+    ``schedules`` are those of the parts that are lifted.
     """
 
     func: LoopFunction
     notes: tuple[str, ...]
     loops: int = 0
+    schedules: tuple[Schedule, ...] = ()
 
 
 def schedule_nest(func: LoopFunction, machine: Machine, plan: NestPlan | None = None) -> ScheduledNest:
@@ -65,7 +70,8 @@ def schedule_nest(func: LoopFunction, machine: Machine, plan: NestPlan | None = 
         return _one_after_another(func, [schedule_nest(part, machine, plan) for part in parts])
     notes: list[str] = []
     try:
-        return ScheduledNest(lifted_nest(func, machine), ("lifted to a program",))
+        lifted, schedule = lifted_nest(func, machine)
+        return ScheduledNest(lifted, ("lifted to a program",), schedules=(schedule,))
     except (ScheduleError, ResourceError) as error:
         notes.append(f"not lifted: {error.what}")
     try:
@@ -128,7 +134,8 @@ def _one_after_another(func: LoopFunction, parts: Sequence[ScheduledNest]) -> Sc
     for part in parts:
         bodies.append(rename_loops(_with_own_buffers(part.func.body, taken), taken))
     notes = tuple(f"part {n}: {note}" for n, part in enumerate(parts, 1) for note in part.notes)
-    return ScheduledNest(func.with_body(seq(*bodies)), notes, max(part.loops for part in parts))
+    schedules = tuple(each for part in parts for each in part.schedules)
+    return ScheduledNest(func.with_body(seq(*bodies)), notes, max(part.loops for part in parts), schedules)
 
 
 def _with_own_buffers(body: Stmt, taken: set[str]) -> Stmt:
@@ -139,6 +146,23 @@ def _with_own_buffers(body: Stmt, taken: set[str]) -> Stmt:
     return map_buffers(rename_buffers(body, changed), lambda b: b.with_(name=names[b.name]))
 
 
+def _by_llvm(b: Block, loops: Sequence[For], lanes: int) -> bool:
+    """Whether LLVM puts a statement in lanes: iterations side by side that stay in registers, or a free loop.
+
+    That is the innermost one, or the one around one that is short, which is written out; along rows.
+    """
+    if len(loops) > 1 and loops[-1].kind.name == "unroll":
+        steps = {it.name for it, x in zip(b.iters, b.bind, strict=True) if loops[-2].var in x.vars}
+        places = (*(ld.indices for ld in b.reads), *(at for _, at in b.writes))
+        return not any(steps & x.vars for at in places for x in at)
+    short = loops and loops[-1].extent.is_const and loops[-1].extent.const <= lanes
+    for loop in loops[-2 if short else -1 :]:
+        kinds = {it.kind for it, x in zip(b.iters, b.bind, strict=True) if loop.var in x.vars}
+        if kinds == {"par"} and along_rows(b, loop.var):
+            return True
+    return False
+
+
 def _instances(written: LoopFunction, made: LoopFunction, machine: Machine) -> float:
     """Statement instances that run one after another in a function made of another one, roughly.
 
@@ -147,6 +171,8 @@ def _instances(written: LoopFunction, made: LoopFunction, machine: Machine) -> f
     kinds: dict[str, set[str]] = {}
     for place in locate(made.body, Block):
         kinds.setdefault(place.node.stage, set()).update(loop.kind.name for loop in place.loops)
+        if isinstance(machine.on, CpuTarget) and _by_llvm(place.node, place.loops, machine.target.lanes(F64)):
+            kinds[place.node.stage].add("vector")
     out = 0.0
     known = {b.name: b.dtype.bytes for b in (*made.buffers, *made.body.allocated)}
     for place in locate(written.body, Block):

@@ -23,13 +23,14 @@ from tilewright.ir import (
     LoopFunction,
     Stmt,
     buffers_of,
+    is_opaque,
     locate,
     map_stmt,
     stmt_loads,
     stmt_writes,
     var,
 )
-from tilewright.poly import is_black_box, is_opaque
+from tilewright.poly import is_black_box
 from tilewright.target import CpuTarget
 
 #: Part of the first cache level ahead of which loops ask. Two threads of Granite Rapids (48 KB), a product of

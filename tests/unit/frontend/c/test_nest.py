@@ -379,6 +379,55 @@ void f(int n, int m, const float *s, float *d, int A[2*n+3]) {
 }
 """,
 }
+NESTS |= {
+    "clampfun": """
+static inline int clampi(int x, int lo, int hi) { if (x < lo) return lo; if (x > hi) return hi; return x; }
+static int sat(int x) { if (x < 0) x = 0; else if (x > 255) x = 255; return x; }
+static int sgn(double v) { if (v > 0) { return 1; } else if (v < 0) return -1; else return 0; }
+static double mix(double a, double b) { double t = a - b; t *= 0.5; const int big = t > 1;
+    if (big) { t = t - 1; t--; } return t; }
+void f(int n, int m, float A[n][m], float B[n][m], int C[n], double x[n]) {
+    for (int y=0;y<n;y++) for (int x=0;x<m;x++) for (int d=-1;d<=1;d++)
+        B[y][x] += A[clampi(y+d,0,n-1)][clampi(x-d,0,m-1)];
+    for (int i=0;i<n;i++) { C[i] = sat(C[i] * 3) + sgn(x[i]); x[i] = mix(x[i], C[i]) + mix(2, 1); } }
+""",
+    "countdown": """
+#include <stddef.h>
+void f(size_t n, double x[n+1], double y[n+1]) { for (size_t i = n; i-- > 0;) x[i] = x[i] * 0.5 + (double)i;
+    int i = n; while (i--) y[i] += i; y[n] = i; for (int j = n; --j >= 0;) { if (j % 3 == 1) continue;
+    x[j] -= 2; } for (size_t i = 0; i + 1 < n; i++) y[i] -= x[i + 1]; }
+""",
+    "linear": """
+void f(int n, const double *x, double *y, double A[n][n]) {
+    int i; for (i = 0; i + 3 < n; i += 4) { y[i] += x[i]; y[i+1] += 2*x[i+1]; y[i+3] += 3*x[i+3]; }
+    for (; i < n; i++) y[i] += 2*x[i];
+    for (int d=0;d<n;d++) for (int i=0; i+d < n; i++) A[i][i+d] += d;
+    for (int i=0; 2*i+1 < n; i++) A[0][2*i+1] *= 2;
+    for (int i = n - 1; n - i <= 3 && i >= 0; i--) A[i][0] = 7; }
+""",
+    "twoends": """
+void f(int n, double x[n], double y[n]) {
+    for (int i = 0, j = n-1; i < j; i++, j--) { double t = x[i]; x[i] = x[j]; x[j] = t; }
+    int i = 0, j = n-1; while (i < j) { double t = y[i]; y[i] = y[j]; y[j] = t; i++; j--; }
+    for (int i = 0, j = n-1; i < j; i++, --j) { if (x[i] > 0) continue; y[i] += x[j]; } }
+""",
+    "stepping": """
+void f(int n, int m, const double *A, double *B, int *C, const int *D) {
+    for (int i=0;i<n;i++) { const double *a = A + i*m; double *b = B + i*m;
+        for (int j=0;j<m;j++) *b++ = *a++ * 2.0; }
+    int k = 0; for (int i=0;i<n;i++) if (D[i] > 0) C[k++] = D[i];
+    double *p = B; while (n-- > 0) { double v = *A++; *p++ += v < 0 ? -v : v; }
+    double *q = B; for (int i=0;i<m;i++) *++q -= 1; C[99] = k; }
+""",
+    # isl selects indices: branches take the two ways
+    "tilemin": """
+#define MIN(a,b) ((a)<(b)?(a):(b))
+void f(int n, int m, const float A[n][m], float T[(n+7)/8][(m+7)/8]) {
+    for (int I=0;I<(n+7)/8;I++) for (int J=0;J<(m+7)/8;J++) { float b = 1e30f;
+    for (int i=8*I;i<MIN(8*I+8,n);i++) for (int j=8*J;j<MIN(8*J+8,m);j++) if (A[i][j] < b) b = A[i][j];
+    T[I][J] = b; } }
+""",
+}
 SIZES = {"m": 9, "shift": -3}
 
 

@@ -5,10 +5,13 @@ import pytest
 from tests.native_kernel import STATED
 
 from tilewright.build import build
+from tilewright.codegen import emit_kernel
 from tilewright.cost import Machine
+from tilewright.frontend.c import read_c
 from tilewright.frontend.nests import scop
 from tilewright.frontend.nests.python import read_python
 from tilewright.ir import Alloc, Block, For, function_at, locate, run_function, stmt_children, verify
+from tilewright.lower import lower
 from tilewright.runtime import aligned_copy
 from tilewright.strategies.nests import NestPlan, ordered, schedule_nest
 from tilewright.strategies.nests.lifted import lifted_nest
@@ -138,3 +141,53 @@ def test_what_adds_nothing_up_stays_as_it_is_written():
         lifted_nest(plain, Machine(STATED, 1))
     assert schedule_nest(plain, Machine(STATED, 1)).notes[-1] == "in the order in which it is written"
     assert schedule_nest(sums, Machine(STATED, 1)).notes == ("lifted to a program",)
+
+
+def _kinds(text, sizes):
+    """How the loops of a nest in C run on one thread, and what is said of it."""
+    made = schedule_nest(read_c(text, sizes=sizes), Machine(STATED, 1))
+    return {f.kind.name for f in _loops(made.func.body)}, made.notes
+
+
+def test_bands_are_not_lifted_to_boxes():
+    text = """void f(int n, double A[n][9], double x[n], double y[n]) {
+        for (int i = 0; i < n; i++) for (int j = %s; j <= %s; j++) y[i] += A[i][j - i + 4] * x[j]; }"""
+    band = text % ("(i > 4 ? i - 4 : 0)", "(i + 4 < n - 1 ? i + 4 : n - 1)")
+    assert any("most points of the program" in note for note in _kinds(band, {"n": 60})[1])
+    triangle = text.replace("j - i + 4", "0") % ("0", "i")
+    assert _kinds(triangle, {"n": 60})[1] == ("lifted to a program",)
+
+
+def test_masks_that_other_lanes_wait_for_are_left_to_llvm():
+    text = """void f(int n, double A[n], double B[n]) { for (int c = 0; c < 2; c++)
+        for (int i = 1; i < n - 1; i++) if ((i + c) & 1) %s; }"""
+    assert "vector" not in _kinds(text % "A[i] = A[i - 1] + A[i + 1]", {"n": 99})[0]
+    assert "vector" in _kinds(text % "A[i] = A[i] + B[i + 1]", {"n": 99})[0]
+
+
+def test_iterations_side_by_side_need_no_tiles():
+    text = """void f(int n, double x[n], double y[n]) { for (int i = 0; i < n; i++) {
+        double r = 0; for (int k = 7; k >= 0; k--) r = r * x[i] + k; y[i] = r; } }"""
+    kinds, notes = _kinds(text, {"n": 4000})
+    assert "unroll" in kinds and notes[-1] == "in the order in which it is written"
+    column = """void f(int n, double A[n][n]) { for (int j = 0; j < n; j++)
+        for (int i = 1; i < n; i++) A[i][j] += A[i - 1][j]; }"""
+    assert _kinds(column, {"n": 200})[1][-1] == "in tiles of 32"
+
+
+@pytest.mark.parametrize(
+    ("body", "scalar"),
+    [
+        ("y[i] = t[k[i]];", True),
+        ("y[i] = k[i];", False),
+        ("y[2 * i] = k[i];", True),
+        ("y[2 * i] = k[i]; y[2 * i + 1] = 1;", False),
+        ("z[i] = w[k[i]];", False),
+    ],
+)
+def test_loops_of_bytes_at_places_in_data_and_of_stores_apart_stay_scalar(body, scalar):
+    text = f"""void f(int n, unsigned char t[256], unsigned char k[n], unsigned char y[2*n], int w[256],
+        int z[n]) {{ for (int i = 0; i < n; i++) {{ {body} }} }}"""
+    func = schedule_nest(read_c(text, sizes={"n": 999}), Machine(STATED, 1)).func
+    text = emit_kernel(lower(func), triple="x86_64-unknown-linux-gnu", vector_bits=512, apart=True).text
+    assert ("llvm.loop.vectorize.enable" in text) == scalar
