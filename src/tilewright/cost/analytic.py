@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from math import gcd, inf
+from math import gcd, inf, log2
 from typing import Final, NamedTuple, TypeAlias
 
 from tilewright.cost.machine import Machine, first_cache
@@ -34,6 +34,8 @@ DECODED_BYTES: Final = 16
 #: Code that is run without being taken apart again, by the bytes of the first cache for data: 3 to 6 thousand
 #: decoded instructions (4096 on Zen 3 and Golden Cove's forerunners) beside 32 to 48 KB.
 CODE_SHARE: Final = 0.5
+#: Rows from which on squares are transposed in registers (``codegen/accesses.py``).
+SMALLEST_SQUARE: Final = 4
 #: Part of the shorter terms that the longest one does not hide.
 SHOWN: Final = 0.3
 
@@ -231,7 +233,7 @@ def _shared(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
     found = 0.0
     for name, extent, kind, _, _ in expanded:
         if found and name in a.loops:
-            found *= extent / lanes if kind == "vector" and name in a.together else extent
+            found *= _in_lanes(a, name, extent, expanded, lanes) if kind == "vector" else extent
         elif not found and kind != "vector" and (name in meeting or name not in a.loops):
             found = 1.0
     return found
@@ -250,10 +252,25 @@ def _instances(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
     for name, extent, kind, _, _ in expanded:
         if name in a.loops:
             moving += 1
-            # registers have no order in which elements lie together
-            together = kind == "vector" and (a.kept or name in a.together)
-            count *= extent / lanes if together else extent
+            count *= _in_lanes(a, name, extent, expanded, lanes) if kind == "vector" else extent
     return count if moving < 2 or a.kept else min(count, _distinct(a, expanded, lanes))
+
+
+def _in_lanes(a: Access, name: str, extent: int, expanded: Sequence[Loop], lanes: float) -> float:
+    """Instructions of the lanes of a loop: vectors where elements lie together, or registers hold them.
+
+    Elements a few apart are picked from whole vectors. Of elements in rows of their own squares are
+    transposed where another expanded loop runs along these rows. Others are taken one by one.
+    """
+    vectors = extent / lanes
+    if a.kept or name in a.together:
+        return vectors
+    for other, step in a.apart:
+        if other == name:
+            return min(float(extent), (2 * step - 1) * vectors)
+    rows = max((each.extent for each in expanded if each.name in a.together), default=1)
+    square = min(float(rows), lanes)
+    return extent / square * (1 + log2(square)) if square >= SMALLEST_SQUARE else float(extent)
 
 
 def _distinct(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
@@ -262,7 +279,7 @@ def _distinct(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
     count = 1.0
     for name, extent, kind, _, _ in expanded:
         if kind == "vector" and name in a.loops:
-            count *= extent / lanes if name in a.together else extent
+            count *= _in_lanes(a, name, extent, expanded, lanes)
     for place in a.places:
         along, reach, step = 1, 0, 0
         for stride, inner, quotient, modulus in place:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from tilewright.ir import (
     REGISTER,
@@ -46,6 +46,8 @@ from tilewright.target import Operations
 
 #: Scalar operations that an elementary function counts as: about the terms of its polynomial.
 CALL_OPERATIONS = 20
+#: Elements between lanes up to which whole vectors are loaded, and lanes picked from them.
+APART: Final = 4
 #: Iterations that a loop of an extent known only at run time counts as.
 UNKNOWN_EXTENT = 64
 
@@ -89,6 +91,7 @@ class Access(NamedTuple):
     kept: bool
     loops: frozenset[str]
     together: frozenset[str]
+    apart: tuple[tuple[str, int], ...] = ()
 
     def footprints(self, loops: Sequence[Loop]) -> list[int]:
         """Bytes that it takes in a cache while the loops from each depth on run, from depth 0 to all of them.
@@ -135,15 +138,22 @@ def access(buffer: str, places: Sequence[Place], width: int, writes: bool, kept:
             for _, name in term[1]:
                 loops.add(name)
     together: set[str] = set()
+    apart: list[tuple[str, int]] = []
     if places:
         moved: set[str] = set()
         for stride, inner, quotient, _ in places[-1]:
             for c, name in inner:
                 moved.add(name)
-                if quotient == 1 and name not in loops and c * stride in (1, -1):
-                    together.add(name)
+                step = abs(c * stride)
+                if quotient == 1 and name not in loops:
+                    if step == 1:
+                        together.add(name)
+                    elif step <= APART:
+                        apart.append((name, step))
         loops |= moved
-    return Access(buffer, tuple(places), width, writes, kept, frozenset(loops), frozenset(together))
+    return Access(
+        buffer, tuple(places), width, writes, kept, frozenset(loops), frozenset(together), tuple(apart)
+    )
 
 
 class Work(NamedTuple):

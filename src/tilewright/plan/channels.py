@@ -53,7 +53,7 @@ def _has_channels(program: Program, stage: Stage, on: Target) -> bool:
     if any(it.kind != "par" or it.lo != ZERO for it in its) or not its[-1].extent.is_const:
         return False
     (write,) = body.writes
-    if its[-1].extent.as_int() > MOST_CHANNELS or not has_rows(stage, on):
+    if not 0 < its[-1].extent.as_int() <= MOST_CHANNELS or not has_rows(stage, on):
         return False
     if [i.as_var() for i in write.indices] != [it.name for it in its]:
         return False

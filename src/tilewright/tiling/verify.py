@@ -180,8 +180,9 @@ class _Checker:
             _fail("registers", "lanes along several axes of registers are outside of what is written out", b)
         if b.bind in (*EXPANDED, "virtual") or b.bind.startswith("thread") or names.isdisjoint(at.registers):
             return
-        # of a producer only what reads it says how many elements there are
-        if (left is None or left > size) and not leaf_of(b).instruction:
+        # of a producer only what reads it says how many elements there are; a warp's tile has one of its own
+        several = not at.block if left is None else left > size
+        if several and not leaf_of(b).instruction:
             _fail("registers", f"{axis} moves along registers, which have no addresses", b)
 
     def axis(self, axis: str, axes: dict[str, int | None], b: Level) -> None:

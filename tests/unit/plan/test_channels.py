@@ -44,6 +44,11 @@ def test_short_rows_and_many_channels_stay(shape):
     assert steps_of(blurred(*shape)) == []
 
 
+def test_no_channels_stay():
+    image = lang.placeholder((30, 64, 0), "u8", name="image")
+    assert steps_of(lang.program([image], [lang.compute((30, 64, 0), lambda *i: image[i], name="out")])) == []
+
+
 def test_devices_and_sums_keep_their_axes():
     assert steps_of(blurred(30, 64, 3), A100) == []
     image = lang.placeholder((30, 64, 3), "u8", name="image")

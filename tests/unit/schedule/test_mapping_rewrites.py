@@ -145,7 +145,13 @@ REFUSALS = {
     "no axis": (lambda: Schedule(FLOATS).fuse_iterators("C", "i", "q"), "stage 'C' has no axis 'q'"),
     "two kinds": (lambda: Schedule(FLOATS).fuse_iterators("C", "i", "k"), "cannot be one axis"),
     "one axis": (lambda: Schedule(FLOATS).fuse_iterators("C", "i", "i"), "cannot be one axis"),
+    "nothing": (lambda: Schedule(nothing()).fuse_iterators("C", "i", "j"), "cannot be one axis"),
 }
+
+
+def nothing():
+    a = lang.placeholder((4, 0), name="A")
+    return lang.program([a], [lang.compute((4, 0), lambda i, j: a[i, j] + 1.0, name="C")])
 
 
 def ranged(end):

@@ -39,7 +39,7 @@ def fuse_iterators(program: Program, stage: str, outer: str, inner: str) -> Prog
     (C[i, k] + (X[i, q_r] * W[q_r, k]))
 
     Raises ScheduleError for axes that the stage does not have, of two kinds, with ranges from elsewhere than
-    0, the inner one to no constant, where the range of another axis depends on them, and for ordered ones.
+    0, the inner one to no positive constant, where the range of another axis depends on them, and for ordered ones.
     """
     old = stage_called(program, stage)
     known = {it.name: it for it in old.iters}
@@ -49,7 +49,7 @@ def fuse_iterators(program: Program, stage: str, outer: str, inner: str) -> Prog
                 f"stage {stage!r} has no axis {axis!r}", hint=f"its axes are {', '.join(known)}"
             )
     a, b = known[outer], known[inner]
-    constant = a.lo == ZERO == b.lo and b.extent.is_const
+    constant = a.lo == ZERO == b.lo and b.extent.is_const and b.extent != ZERO
     if any({outer, inner} & (it.lo.vars | it.hi.vars) for it in old.iters):
         raise ScheduleError(
             f"the range of an axis of stage {stage!r} depends on {outer!r} or {inner!r}, which become one"
@@ -57,7 +57,7 @@ def fuse_iterators(program: Program, stage: str, outer: str, inner: str) -> Prog
     if outer == inner or a.kind != b.kind or a.kind == "ord" or not constant:
         raise ScheduleError(
             f"{outer!r} and {inner!r} of stage {stage!r} cannot be one axis",
-            hint="two axes of one kind from 0, the inner one to a constant",
+            hint="two axes of one kind from 0, the inner one to a positive constant",
         )
     name = f"{outer}_{inner}"
     while name in known:
