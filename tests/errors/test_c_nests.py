@@ -121,6 +121,8 @@ def test_statements(body, match):
             "the function 'g' does more than to return",
         ),
         ("double g(double a) { void b; return a; }", "the function 'g' does more than to return"),
+        ("double g(double a) { if (a > 0) return a; }", "the function 'g' does more than to return"),
+        ("static double t; double g(double a) { t = a; return a; }", "the function 'g' does more than to"),
         ("double g(double a) { return g(a); }", "functions call each other more than 16 deep"),
         ("double g(double a, double b) { return a; }", "'g' takes 2 arguments, got 1"),
         ("void g(double a) { return a; }", "the function 'g' returns nothing"),

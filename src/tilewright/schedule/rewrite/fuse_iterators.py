@@ -39,7 +39,8 @@ def fuse_iterators(program: Program, stage: str, outer: str, inner: str) -> Prog
     (C[i, k] + (X[i, q_r] * W[q_r, k]))
 
     Raises ScheduleError for axes that the stage does not have, of two kinds, with ranges from elsewhere than
-    0, the inner one to no positive constant, where the range of another axis depends on them, and for ordered ones.
+    0, the inner one to no positive constant, where the range of another axis depends on them, and for
+    ordered ones.
     """
     old = stage_called(program, stage)
     known = {it.name: it for it in old.iters}
