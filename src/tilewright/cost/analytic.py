@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from math import gcd, inf, log2
+from math import gcd, inf, log2, prod
 from typing import Final, NamedTuple, TypeAlias
 
 from tilewright.cost.machine import Machine, first_cache
@@ -56,8 +56,8 @@ class Cost:
     @property
     def cycles(self) -> float:
         """The longest term, a part of the others, and what nothing hides."""
-        work = max(self.issue, self.latency, self.code)
-        terms = (work, self.second, self.third, self.memory, self.loops)
+        work = max(self.issue, self.latency)
+        terms = (work, self.second, self.third, self.memory, self.loops, self.code)
         longest = max(terms)
         return longest + SHOWN * (sum(terms) - longest) + self.threads
 
@@ -169,7 +169,7 @@ def _levels(machine: Machine, threads: int) -> list[_Level]:
 def _cost(
     loops: Sequence[Loop], work: Work, turn: _Turn, target: Target, levels: Sequence[_Level]
 ) -> tuple[float, ...]:
-    """The instructions of a turn, and cycles by terms."""
+    """The instructions of a turn's code, and cycles by terms."""
     expanded, copies, turns, vector, _, last, share, _, _ = turn
     outside = [a for a in work.accesses if not a.kept]
     latency = 0.0
@@ -192,22 +192,25 @@ def _cost(
         operations = copies / lanes * work.operations
         instructions = operations + loads + stores
         started = max(operations / target.fma_per_cycle, loads / LOADS_PER_CYCLE, stores / STORES_PER_CYCLE)
-        # what has no register is read and written at each turn, and waited for
+        kept = [a for a in work.accesses if a.kept and a.writes]
+        if vector is not None and not kept:
+            # a loop over vectors
+            instructions /= max(1.0, vector.extent / lanes)
+        # steps of a sum that are written out
+        steps = prod(each.extent for each in expanded if kept and each.name not in kept[0].loops)
+        # what has no register is read and written at each step, and waited for
         spilled = _registers(work, expanded, lanes) - target.vector_registers if expanded else 0.0
         if spilled > 0:
-            started += spilled / LOADS_PER_CYCLE + spilled / STORES_PER_CYCLE
+            started += steps * (spilled / LOADS_PER_CYCLE + spilled / STORES_PER_CYCLE)
         issue = turns * started
-        # each step of a sum waits for the one before, all sums of a tile side by side
-        if last is not None and len(outside) < len(work.accesses):
-            kept = [a for a in work.accesses if a.kept and a.writes]
-            if kept and any(a.writes and last not in a.loops for a in work.accesses):
-                moving = kept[0].loops
-                latency = turns * target.fma_latency
-                for name, extent, *_ in expanded:
-                    if name not in moving:
-                        latency *= extent
+        # each step waits for the one before, all sums of a tile side by side
+        if kept and last is not None and len(outside) < len(work.accesses):
+            if any(a.writes and last not in a.loops for a in work.accesses):
+                latency = turns * steps * target.fma_latency
     second, third, memory = _traffic(loops, outside, levels, share)
-    return instructions, issue, latency, second, third, memory, turns * LOOP_CYCLES
+    # the more work there is in a turn, the more of what its end takes runs beside it
+    ends = turns * LOOP_CYCLES * LOOP_CYCLES / (LOOP_CYCLES + issue / turns)
+    return instructions, issue, latency, second, third, memory, ends
 
 
 def _registers(work: Work, expanded: Sequence[Loop], lanes: float) -> float:
@@ -224,10 +227,11 @@ def _registers(work: Work, expanded: Sequence[Loop], lanes: float) -> float:
 
 def _shared(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
     """What is loaded for one turn of the outermost expanded loop that reads some of it again."""
-    extents = {name: extent for name, extent, *_ in expanded}
+    # lanes that overlap are other vectors all the same
+    rows = {each.name for each in expanded if each.kind != "vector"}
     meeting: set[str] = set()
     for place in a.places:
-        along = [name for term in place for _, name in term.inner if name in extents]
+        along = [name for term in place for _, name in term.inner if name in rows]
         if len(along) > 1:
             meeting.update(along)
     found = 0.0

@@ -8,6 +8,7 @@ from tests.unit.strategies.test_default import check_schedule
 
 from tilewright.cost import Machine
 from tilewright.strategies import STRATEGIES, History, Task, Trial, best_by_model
+from tilewright.strategies.edits import RESOLUTION
 from tilewright.strategies.pricing import Prices
 
 
@@ -46,3 +47,13 @@ def test_what_was_measured_leads():
     assert fast.plan in {c.plan for c in again.propose(4)}
     search.end_by(0.0)
     assert search.propose(2) == []
+
+
+def test_without_measurements_only_what_is_surely_cheaper_follows_the_default():
+    task = task_of("convolution")
+    search = STRATEGIES["edits"].start(task, History(), Random(0))
+    default, *others = search.unmeasured()
+    assert default.plan == task.default().plan
+    prices = [Prices(task).seconds(c.plan) for c in (default, *others)]
+    assert others and prices[1:] == sorted(prices[1:])
+    assert prices[-1] < (1 - RESOLUTION) * prices[0]
