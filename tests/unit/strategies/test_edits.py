@@ -50,7 +50,7 @@ def test_what_was_measured_leads():
 
 
 def test_without_measurements_only_what_is_surely_cheaper_follows_the_default():
-    task = task_of("convolution")
+    task = task_of("strided convolution")
     search = STRATEGIES["edits"].start(task, History(), Random(0))
     default, *others = search.unmeasured()
     assert default.plan == task.default().plan
