@@ -23,6 +23,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _LEVELS: Final = ("", "INFO", "DEBUG")
 
 
+_THREADS = click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU.")
+
+
 def seed_option(text: str) -> Callable[[_F], _F]:
     """``--seed``, a number from 0 on, with its help."""
     return click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help=text)
@@ -159,7 +162,7 @@ def loading_options(command: _F) -> _F:
 
     made: Any = bundled
     for option in (
-        click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU."),
+        _THREADS,
         click.option(
             "--accuracy",
             default="auto",
@@ -305,7 +308,7 @@ def compile_options(command: _F) -> _F:
             metavar="FILE|off",
             help="The database of tuning that kernels' plans are taken from. Default: that of the settings.",
         ),
-        click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU."),
+        _THREADS,
         click.option(
             "--target",
             default="cpu",
