@@ -268,8 +268,10 @@ class Indices(ABC):
         if lane and op == "ge" and LANE not in rest.vars and _agree(lowest, abs(lane) * (st.width - 1)):
             return b.compare("icmp sge", self.index_value(lowest), b.const(0, I64))
         if not lane and x.vars == {LANE}:
-            each = [substitute_index(x, {LANE: Index(n)}).as_int() for n in range(st.width)]
-            return mask_literal([v >= 0 if op == "ge" else v == 0 for v in each])
+            each = [substitute_index(x, {LANE: Index(n)}) for n in range(st.width)]
+            # beside the lane there may be a size that only a run knows
+            if all(v.is_const for v in each):
+                return mask_literal([v.const >= 0 if op == "ge" else v.const == 0 for v in each])
         if lane and LANE not in rest.vars and abs(lane) * st.width < _CLAMP:
             # r + c*lane >= 0 as a comparison of 32-bit lanes with the clamped scalar r
             limit = b.const(_CLAMP, I64)

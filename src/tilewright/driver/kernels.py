@@ -15,7 +15,7 @@ from tilewright.driver.plans import ModelPlan
 from tilewright.driver.progress import Progress
 from tilewright.driver.units import Unit
 from tilewright.ir import LoopFunction, Program
-from tilewright.plan import EXACT, Accuracy, Planned, UnitPlan, build_unit, schedule_open, written
+from tilewright.plan import EXACT, Accuracy, Planned, UnitPlan, build_unit, plan_open, written
 from tilewright.schedule import DerivedConstant, Schedule, derived_constants
 from tilewright.strategies import Strategy, Task, best_by_model
 from tilewright.support import InternalError, ScheduleError, Settings, TargetError, counted, get_logger
@@ -200,17 +200,18 @@ class _Chooser:
         """The schedule of a program, and its plan; what has symbolic sizes follows that of a typical one."""
         if program.params:
             with refusals_are_ours():
-                return schedule_open(program, Machine(self._target, threads), self._typical(threads)), None
+                opened = plan_open(program, Machine(self._target, threads), self._typical())
+            return opened.schedule, None
         planned = self._planned(program, choice, threads)
         assert planned is not None  # it was chosen
         return planned.schedule, planned.plan
 
-    def _typical(self, threads: int) -> Callable[[Program], Planned] | None:
+    def _typical(self) -> Callable[[Program, Machine], Planned] | None:
         """What plans a program of open sizes at a typical one, where that is a strategy."""
-        strategy, machine = self._options.strategy, Machine(self._target, threads)
+        strategy = self._options.strategy
         if strategy is None:
             return None
-        return lambda program: best_by_model(strategy, Task(program, machine, accuracy=EXACT))
+        return lambda program, machine: best_by_model(strategy, Task(program, machine, accuracy=EXACT))
 
     def choice(self, unit: Unit) -> _Choice:
         """The first plan that is exact enough for a unit's own weights.

@@ -37,7 +37,7 @@ from tilewright.ir import (
     program_at,
     strides_of,
 )
-from tilewright.plan import schedule_open
+from tilewright.plan import plan_open
 from tilewright.runtime import (
     AffineDim,
     BoundModel,
@@ -307,7 +307,7 @@ def compile_program(
                 "a strategy or a plan needs a program of fixed sizes",
                 hint=f"shapes= settles them: {', '.join(p.name for p in program.params)}",
             )
-        schedule = schedule_open(program, Machine(target, options.threads))
+        schedule = plan_open(program, Machine(target, options.threads)).schedule
     else:
         schedule = None
     if schedule is not None:

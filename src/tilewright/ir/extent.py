@@ -406,9 +406,10 @@ TYPICAL: Final = 509
 
 
 def typical_size(p: Param) -> int:
-    """A number near :data:`TYPICAL` that a symbolic size may have."""
+    """A number near :data:`TYPICAL` that a symbolic size may have; of larger ones the geometric mean."""
     first = -(-p.lo // p.multiple_of)
-    last = max(first, min(p.hi, TYPICAL) // p.multiple_of)
+    near = TYPICAL if p.lo < TYPICAL else isqrt(p.lo * p.hi)
+    last = max(first, min(p.hi, near) // p.multiple_of)
     return p.multiple_of * next((n for n in range(last, first, -1) if _is_prime(n)), last)
 
 

@@ -46,7 +46,7 @@ from tilewright.plan.graph.propagation import (
     tied_values,
     value_layouts,
 )
-from tilewright.plan.open_sizes import schedule_open
+from tilewright.plan.open_sizes import plan_open
 from tilewright.plan.pipeline.boxes import boxes, iteration, middle, points, whole
 from tilewright.plan.pipeline.fusion import MARGIN, Fused, FusionSearch, inlined, variants
 from tilewright.plan.pipeline.graph import CHEAP, Node, Read, StageGraph, graph_of, keep
@@ -167,6 +167,7 @@ __all__ = [
     "owned_values",
     "plan_from_json",
     "plan_groups",
+    "plan_open",
     "plan_unit",
     "points",
     "propagated",
@@ -177,7 +178,6 @@ __all__ = [
     "round_factors",
     "row_chain_cost",
     "row_chain_pays",
-    "schedule_open",
     "second_level",
     "select_instruction",
     "shared_bytes",

@@ -23,6 +23,7 @@ from tilewright.schedule.layout.sequence import (
     index_map as index_map,
     index_texts as index_texts,
 )
+from tilewright.schedule.loop.partition import has_tail as has_tail
 from tilewright.schedule.loop.set_layout import with_layout as with_layout
 from tilewright.schedule.overwriting import may_overwrite as may_overwrite, overwritable as overwritable
 from tilewright.schedule.owners import (

@@ -38,8 +38,9 @@ from tilewright.tiling.grammar import (
 )
 from tilewright.tiling.price import Prices
 from tilewright.tiling.renaming import Renaming
-from tilewright.tiling.steps import Step, chain, expanded, guarded, shared_chain, together, without_whole
+from tilewright.tiling.steps import Step, chain, expanded, guarded, shared_chain, together
 from tilewright.tiling.stores import store_past_caches
+from tilewright.tiling.symbolic import symbolic
 from tilewright.tiling.text import parse, show
 from tilewright.tiling.verify import verify
 from tilewright.tiling.walk import binds
@@ -88,7 +89,7 @@ __all__ = [
     "shared_chain",
     "show",
     "store_past_caches",
+    "symbolic",
     "together",
     "verify",
-    "without_whole",
 ]

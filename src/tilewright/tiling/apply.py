@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tilewright.ir import Index
-from tilewright.schedule import Schedule
+from tilewright.schedule import Schedule, has_tail
 from tilewright.support import InternalError
 from tilewright.tiling.borders import cut_borders
 from tilewright.tiling.grammar import EXPANDED, KEPT, MADE, Body, Cut, Leaf, Level, Nest, Place, Seq
@@ -41,10 +41,12 @@ class _Line:
     """The loops of a block as the tree has them.
 
     ``names`` are those of the levels in ``rows``, ``left`` the elements of each axis around, ``top`` the
-    places ahead of the first level, and ``at`` the loop around the block's own.
+    places ahead of the first level, and ``at`` the loop around the block's own. Copies of the block have the
+    same ``kind``.
     """
 
     block: str
+    kind: tuple[str, tuple[str, ...]]
     body: Body
     rows: list[Row]
     names: list[str]
@@ -119,7 +121,7 @@ class _Applying:
         wanted = [*ones, *names]
         if len(wanted) > 1 and wanted != loops_below(self.s, block, at):
             self.s = self.s.reorder(*wanted)
-        return _Line(block, inner.body, rows, names, left, top, at)
+        return _Line(block, _kind(self.s, block), inner.body, rows, names, left, top, at)
 
     # what stands in its levels
 
@@ -287,7 +289,7 @@ class _Applying:
             loops.append(below.pop(found)[1])
         if len(loops) > 1 and loops != [x for x in there if x in loops]:
             self.s = self.s.reorder(*loops)
-        start = _Line(init, place.nest, rows, loops, left, top, None)
+        start = _Line(init, _kind(self.s, init), place.nest, rows, loops, left, top, None)
         self._bind(start)
         return start
 
@@ -351,8 +353,13 @@ class _Applying:
 
     # parts
 
-    def _finish(self, b: Body, k: int, line: _Line, names: list[str], left: Mapping[str, int]) -> None:
-        """Cuts, outermost first, and loops without the iterations that a part does not have; then threads."""
+    def _finish(
+        self, b: Body, k: int, line: _Line, names: list[str], left: Mapping[str, int], ended: str = ""
+    ) -> None:
+        """Cuts, outermost first, and loops without the iterations that a part does not have; then threads.
+
+        Of the axis ``ended`` the end is apart already.
+        """
         if isinstance(b, Leaf) or k == len(names):
             return
         if isinstance(b, Seq):
@@ -361,9 +368,12 @@ class _Applying:
             self._cut(b, k, line, names, left)
         else:
             n, here, exact = len(b.axes), dict(left), b.tail == "exact" and b.bind not in EXPANDED
-            for (axis, size), loop in zip(b.axes, names[k : k + n], strict=True):
-                for end in end_of(self.s, loop, here[axis], size) if exact and axis in here else ():
-                    self.s = self.s.partition(loop, end)
+            for at, (axis, size) in enumerate(b.axes, k):
+                if exact and axis in here:
+                    for end in end_of(self.s, names[at], here[axis], size):
+                        self.s = self.s.partition(names[at], end)
+                elif exact and size > 1 and axis != ended:
+                    names = self._ended(names, at, line)
                 here[axis] = min(size, here.get(axis, size))
             self._finish(b.body, k + n, line, names, here)
             loop = names[k]
@@ -372,35 +382,53 @@ class _Applying:
             if b.bind == "parallel":
                 self.s = self.s.parallel(loop)
 
+    def _ended(self, names: list[str], at: int, line: _Line) -> list[str]:
+        """The loops of a block once the last iteration is apart, if it may be another than those before."""
+        loop = names[at]
+        if not has_tail(self.s.func, loop):
+            return names
+        self.s = self.s.partition(loop, "tail", names=[f"{loop}_tail"])
+        # of few elements at most nothing else may be left
+        there = any(loop in self.s.loops(name) for name in self.s.blocks())
+        return names if there else [*names[:at], *self._copied(line, f"{loop}_tail")]
+
     def _cut(self, b: Cut, k: int, line: _Line, names: list[str], left: Mapping[str, int]) -> None:
-        loop, size, bounds = names[k], line.rows[k].size, [0, *b.at, left[b.axis]]
+        loop, size = names[k], line.rows[k].size
+        bounds = [0, *b.at, *([left[b.axis]] if b.axis in left else [])]
         heads = [f"{loop}_p{n}" for n in range(1, len(b.parts) + 1)]
         exact = spine(b.parts[-1])[1][0].level.tail == "exact"
-        ends = [*(at // size for at in b.at), *(end_of(self.s, loop, left[b.axis], size) if exact else ())]
-        if self.s.loop(loop).hi == Index(ends[-1] + 1):
+        ends = [at // size for at in b.at]
+        if exact and b.axis in left:
+            ends += end_of(self.s, loop, left[b.axis], size)
+        if ends and self.s.loop(loop).hi == Index(ends[-1] + 1):
             # the last iteration apart, however many there are
             ends[-1] = -1
-        self.s = self.s.partition(loop, ends, names=heads[: len(ends)])
+        if ends:
+            self.s = self.s.partition(loop, ends, names=heads[: len(ends)])
         for n, part in enumerate(b.parts):
-            here = {**left, b.axis: bounds[n + 1] - bounds[n]}
-            own = names if n == 0 else [*names[:k], *self._copied(line.block, heads[n - 1])]
+            here = {axis: n for axis, n in left.items() if axis != b.axis}
+            if n + 1 < len(bounds):
+                here[b.axis] = bounds[n + 1] - bounds[n]
+            own = names if n == 0 else [*names[:k], *self._copied(line, heads[n - 1])]
             if isinstance(part, Level) and part.bind == "vector":
                 self._bind_loop(own[k], part)
-            self._finish(part, k, line, own, here)
+            elif b.axis not in here:
+                own = self._ended(own, k, line)
+            self._finish(part, k, line, own, here, "" if b.axis in here else b.axis)
 
-    def _copied(self, block: str, loop: str) -> list[str]:
+    def _copied(self, line: _Line, loop: str) -> list[str]:
         """A part's loop, and those of the copy of a block that is inside of it."""
-
-        def same(name: str) -> tuple[str, tuple[str, ...]]:
-            """What copies of a block have in common; its start has no iterators of sums."""
-            node = self.s.block(name)
-            return node.stage, tuple(it.name for it in node.iters)
-
         for name in self.s.blocks():
             around = list(self.s.loops(name))
-            if loop in around and same(name) == same(block):
+            if loop in around and _kind(self.s, name) == line.kind:
                 return around[around.index(loop) :]
-        raise InternalError(f"{block} has no copy in {loop}")
+        raise InternalError(f"{line.block} has no copy in {loop}")
+
+
+def _kind(s: Schedule, block: str) -> tuple[str, tuple[str, ...]]:
+    """What copies of a block have in common; its start has no iterators of sums."""
+    node = s.block(block)
+    return node.stage, tuple(it.name for it in node.iters)
 
 
 def _inside(at: str | None) -> str:

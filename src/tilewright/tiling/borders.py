@@ -10,7 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from tilewright.ir import Block, Condition, For, If, Index, blocks, evaluate_index, substitute_index, var
+from tilewright.ir import (
+    Block,
+    Condition,
+    For,
+    If,
+    Index,
+    base_symbols,
+    blocks,
+    evaluate_index,
+    substitute_index,
+    var,
+)
 from tilewright.schedule import Schedule
 
 
@@ -50,9 +61,9 @@ def _turns(
             continue
         step = x.coefficient(cut[0].var)
         rest = x - var(cut[0].var) * step
-        if step == 0 or cut[0].var in rest.vars:
+        if step == 0 or cut[0].var in rest.vars or base_symbols(rest):
             continue
-        limits = [w for w in where if w.vars <= rest.vars]
+        limits = [w for w in where if w.vars <= rest.vars and not base_symbols(w)]
         for copy in _copies([expanded[name] for name in sorted(rest.vars)]):
             if all(evaluate_index(w, copy) >= 0 for w in limits):
                 r = evaluate_index(rest, copy)

@@ -69,7 +69,11 @@ class Level(msgspec.Struct, frozen=True, tag="for"):
 
 
 class Cut(msgspec.Struct, frozen=True, tag="cut"):
-    """The range of an axis in parts that begin at 0 and at the elements ``at`` of the tile around."""
+    """The range of an axis in parts that begin at 0 and at the elements ``at`` of the tile around.
+
+    Of an extent that only a run knows the last part's end is apart, too, where it has fewer elements or a
+    statement's condition may fail; there may be no other cut.
+    """
 
     axis: str
     at: tuple[int, ...]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from tilewright.tiling.grammar import KEPT, Bind, Body, Cut, Level, Place, Seq, Tail, sequence
+from tilewright.tiling.grammar import Bind, Body, Cut, Level, Place, Seq, Tail, sequence
 
 
 @dataclass(slots=True, eq=False)
@@ -54,31 +54,6 @@ def together(steps: Sequence[Step], body: Body, bind: Bind = "parallel") -> Leve
 def expanded(axes: Sequence[str], body: Body) -> Body:
     """Levels of single elements, all expanded, the last one in vectors."""
     return chain([*(Step(a, 1, "unroll") for a in axes[:-1]), Step(axes[-1], 1, "vector")], body)
-
-
-def without_whole(body: Body, extents: Mapping[str, int]) -> Body:
-    """A nest's tree without the levels that have one iteration along an axis of these extents.
-
-    A tile of all of an axis is a tile of nothing where the axis may have another extent. Nests in places,
-    which run along axes of their own, stay as they are but for the kept result's.
-    """
-    if isinstance(body, Level):
-        inner = without_whole(body.body, extents)
-        axes = tuple((a, n) for a, n in body.axes if n == 1 or n < extents.get(a, n + 1))
-        return replace(body, axes=axes, body=inner) if axes else inner
-    if isinstance(body, Cut):
-        return replace(body, parts=tuple(without_whole(part, extents) for part in body.parts))
-    if isinstance(body, Seq):
-        return sequence(*(_without_whole(x, extents) for x in body.items))
-    return body
-
-
-def _without_whole(item: Place | Body, extents: Mapping[str, int]) -> Place | Body:
-    if not isinstance(item, Place):
-        return without_whole(item, extents)
-    if item.how not in KEPT or item.nest is None:
-        return item
-    return replace(item, nest=without_whole(item.nest, extents))
 
 
 def guarded(body: Body, axis: str | None = None, left: Mapping[str, int] | None = None) -> Body:

@@ -59,7 +59,7 @@ def _lines(b: Body, depth: int) -> Iterator[str]:
         yield f"{pad}for {axes}{words}{_pairs(b.hints)}"
         yield from _lines(b.body, depth + 1)
     elif isinstance(b, Cut):
-        yield f"{pad}cut {b.axis} at {' '.join(map(str, b.at))}"
+        yield f"{pad}cut {b.axis} at {' '.join(map(str, b.at)) or 'end'}"
         for n, part in enumerate(b.parts):
             same = b.parts.index(part)
             yield f"{pad}part {n}" + (f" as part {same}" if same < n else "")
@@ -208,10 +208,10 @@ class _Reader:
         if (
             len(words) < 3
             or words[1] != "at"
-            or not all(re.fullmatch(r"[1-9]\d{0,17}", n) for n in words[2:])
+            or not (words[2:] == ["end"] or all(re.fullmatch(r"[1-9]\d{0,17}", n) for n in words[2:]))
         ):
-            self._fail("a cut is 'cut AXIS at ELEMENTS …'")
-        axis, at = words[0], tuple(map(int, words[2:]))
+            self._fail("a cut is 'cut AXIS at ELEMENTS …', or at 'end'")
+        axis, at = words[0], tuple(map(int, words[2:])) if words[2] != "end" else ()
         self.at += 1
         parts: list[Body] = []
         while (line := self._line(depth)) is not None and line.startswith("part "):

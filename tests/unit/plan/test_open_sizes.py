@@ -11,7 +11,7 @@ from tilewright import lang
 from tilewright.build import build, pack
 from tilewright.cost import Machine
 from tilewright.ir import CONST, TYPICAL, Block, function_at, locate, program_at, run_function
-from tilewright.plan.open_sizes import schedule_open
+from tilewright.plan import plan_open
 from tilewright.support import assert_close
 from tilewright.target import INTERPRETED, X86_AVX512
 from unit.codegen.test_tiles import AMX
@@ -62,7 +62,7 @@ def blur():
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_open_programs_get_vectors_and_are_right_at_every_size(program, threads):
-    s = schedule_open(program, Machine(STATED, threads))
+    s = plan_open(program, Machine(STATED, threads)).schedule
     primitives = {step.primitive for step in s.trace.steps}
     assert "vectorize" in primitives and ("parallel" in primitives) == (threads > 1)
     if program.name == "product":
@@ -86,7 +86,7 @@ def test_open_programs_get_vectors_and_are_right_at_every_size(program, threads)
 def test_products_of_bytes_keep_instructions_and_threads(batch, rows, target):
     """Rows of no multiple of a tile: padded ones have no symbolic form, products in lanes have."""
     program = bytes_product(batch, rows)
-    s = schedule_open(program, Machine(target, 2))
+    s = plan_open(program, Machine(target, 2)).schedule
     primitives = [step.primitive for step in s.trace.steps]
     assert "tensorize" in primitives and "parallel" in primitives
     native = Native(s.func) if target.features <= HOST.features else None
@@ -110,14 +110,14 @@ def test_products_of_bytes_keep_instructions_and_threads(batch, rows, target):
 def test_loops_that_cannot_become_one_are_shared_all_the_same(shape):
     X = lang.placeholder(shape, name="X")
     Y = lang.compute(shape, lambda *i: lang.relu(X[i]) + 1, name="Y")
-    s = schedule_open(lang.program([X], [Y], name="pointwise"), Machine(STATED, 2))
+    s = plan_open(lang.program([X], [Y], name="pointwise"), Machine(STATED, 2)).schedule
     assert {"parallel", "vectorize"} <= {step.primitive for step in s.trace.steps}
 
 
 @pytest.mark.parametrize("rows", [5, 37, 100, 700])
 def test_tiles_of_a_typical_size_are_none_of_other_sizes(rows):
     """Tiles of all rows of a typical size had conditions for half a thousand rows at every size."""
-    s = schedule_open(product(R, 768, 768), Machine(STATED, 1))
+    s = plan_open(product(R, 768, 768), Machine(STATED, 1)).schedule
     done = 0
     for found in locate(function_at(s.func, {"R": rows}).body, Block):
         if found.node.stage == "C" and any(it.kind == "red" for it in found.node.iters):
@@ -129,6 +129,6 @@ def test_a_tail_is_cut_where_conditions_stand_in_stages():
     """Sums in parts have their conditions in the stage: each turn tested them where nothing was cut."""
     X, k = lang.placeholder((R, N), name="X"), lang.reduce_axis(N, "k")
     M = lang.compute((R,), lambda i: lang.sum(X[i, k], axis=k), name="M")
-    s = schedule_open(lang.program([X], [M]), Machine(STATED, 1))
+    s = plan_open(lang.program([X], [M]), Machine(STATED, 1)).schedule
     assert s.notes == ()
     assert [step.args[1] for step in s.trace.steps if step.primitive == "partition"] == ["tail"]

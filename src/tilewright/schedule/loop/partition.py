@@ -20,6 +20,7 @@ from tilewright.ir import (
     imin,
     loop_bound,
     lower,
+    prove_ge0,
     replace_at,
     seq,
     simplify,
@@ -113,24 +114,41 @@ def partition(
 
 
 def _tail(func: LoopFunction, loop: For, env: Env) -> Index:
-    """Where the iterations of a loop begin in which a condition on one of its blocks may fail."""
-    ends: list[Index] = []
-    for place in blocks(loop.body):
-        below = {f.var: (f.lo, f.hi - 1) for f in place.loops}
-        block = place.node
-        inside = condition_of(block.body)[0] if isinstance(block.body, Store | If) else ()
-        binding = block.binding()
-        own = [substitute_index(c.index, binding) for c in inside if c.op == "ge" and c.index is not None]
-        for x in (*(c.index for c in block.where if c.op == "ge" and c.index is not None), *own):
-            least = lower(x, below)
-            bound = None if least is None else loop_bound(least, loop.var)
-            if bound is not None and bound[0] == "hi":
-                ends.append(simplify(bound[1], env))
-    if not ends:
+    found = _ends(loop, env)
+    if found is None:
         raise refusal(
             func,
             f"no condition on a block of {loop.var!r} ends with its last iterations",
             hint="a loop that was split has a tail: cut it at a number",
             at=[loop.var],
         )
-    return imax(imin(*ends), loop.lo)
+    return found
+
+
+def has_tail(func: LoopFunction, loop: str) -> bool:
+    """Whether ``partition(loop, "tail")`` finds a condition on a block to cut at."""
+    place, node = find_loop(func, loop)
+    return _ends(node, env_at(place)) is not None
+
+
+def _ends(loop: For, env: Env) -> Index | None:
+    """Where the iterations of a loop begin in which a condition on one of its blocks may fail."""
+    ends: list[Index] = []
+    inner: list[Index] = []
+    for place in blocks(loop.body):
+        below = {f.var: (f.lo, f.hi - 1) for f in place.loops}
+        block = place.node
+        inside = condition_of(block.body)[0] if isinstance(block.body, Store | If) else ()
+        binding = block.binding()
+        own = [substitute_index(c.index, binding) for c in inside if c.op == "ge" and c.index is not None]
+        where = [c.index for c in block.where if c.op == "ge" and c.index is not None]
+        for found, conditions in ((ends, where), (inner, own)):
+            for x in conditions:
+                least = lower(x, below)
+                bound = None if least is None else loop_bound(least, loop.var)
+                if bound is not None and bound[0] == "hi":
+                    found.append(simplify(bound[1], env))
+    # what a statement asks (is this padding?) ends the loop as well, unless nothing would be left of it
+    if not ends or not prove_ge0(loop.lo - imin(*ends, *inner), env):
+        ends += inner
+    return imax(imin(*ends), loop.lo) if ends else None
