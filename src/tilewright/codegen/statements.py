@@ -150,7 +150,7 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         """Emit a statement in the current state."""
         match s:
             case Store():
-                self._store(s)
+                self.store(s)
             case For():
                 self._for(s)
             case Seq():
@@ -176,7 +176,8 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
                 st.step = st.step + reduction_steps(k, st.outlined)
         st.step = before
 
-    def _store(self, s: Store) -> None:
+    def store(self, s: Store) -> list[Val]:
+        """Emit assignments; their values."""
         memo: dict[int, Val] = {}
         st = self.state
         partners = self._neighbours(s) if st.width > 1 else None
@@ -188,11 +189,12 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
             v = self.value(w.value, memo) if v is None else v
             st.in_turn, st.gathers = False, None
             self.assign(w.buffer, w.indices, v)
-            return
+            return [v]
         values = [self.value(w.value, memo) for w in s.writes]
         st.gathers = None
         for w, v in zip(s.writes, values, strict=True):
             self.assign(w.buffer, w.indices, v)
+        return values
 
     def _accumulated(self, w: Access, memo: dict[int, Val]) -> Val | None:
         """The value of ``x = x + e`` or ``x = x - e`` as a sum that may be in another order; else ``None``.

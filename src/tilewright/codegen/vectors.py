@@ -212,6 +212,10 @@ class VectorLoops(Expressions):
         """Emit a statement."""
 
     @abstractmethod
+    def store(self, s: Store) -> list[Val]:
+        """Emit assignments; their values."""
+
+    @abstractmethod
     def serial_loop(self, s: For, lo: Index, hi: Index, unroll: int, emit: Emit) -> None:
         """Emit a counted loop."""
 
@@ -389,9 +393,13 @@ class VectorLoops(Expressions):
         loop = For(f"{s.var}$", ZERO, whole, Seq(()))
         self.serial_loop(loop, ZERO, whole, 1, vector)
         rest = extent - whole * (copies * lanes)
-        if rest != ZERO:
-            active = rest.as_int() if rest.is_const else rest
-            self.chunk(s, lo + whole * lanes, lanes, active, emit)
+        if rest.is_const:
+            if rest != ZERO:
+                self.chunk(s, lo + whole * lanes, lanes, rest.const, emit)
+            return
+        # a vector of no lanes takes as long as any other: only where there is a rest
+        last, some = For(f"{s.var}$r", ZERO, (rest + lanes - 1) // lanes, s.body), lo + whole * lanes
+        self.serial_loop(last, ZERO, last.hi, 1, lambda _: self.chunk(s, some, lanes, rest, emit))
 
     def ask_for_vectors(self, s: For, base: Index, lanes: int) -> None:
         """Emit the prefetches of a turn over ``lanes`` iterations, for each vector of them: its own line."""
@@ -471,9 +479,11 @@ class _ReductionLoop:
         else:
             self._loop_together(whole, lo, copies)
             more = (extent - start) // lanes
-            self._loop(x.resolve(more), lo + start, 1)
+            self._loop(x.resolve(more), lambda at: self._steps(lo + start + at * lanes, 1))
             done = start + more * lanes
-            self._step(0, lo + done, extent - done)
+            # a vector of no lanes takes as long as any other: only where there is a rest
+            some = x.resolve((extent - done + lanes - 1) // lanes)
+            self._loop(some, lambda _: self._step(0, lo + done, extent - done))
         total = self.accs[0]
         for a in self.accs[1:]:
             total = binary(x.b, self.r.op, total, a)
@@ -486,25 +496,25 @@ class _ReductionLoop:
         one, b = self.lanes, self.x.b
         self.lanes = wide = one * self.together
         self.accs = [b.const(self.identity, self.dtype, wide)] * (copies // self.together)
-        self._loop(trips, start, len(self.accs))
+        self._loop(trips, lambda at: self._steps(start + at * (wide * len(self.accs)), len(self.accs)))
         self.lanes = one
         if wide != one:
             parts = [range(at, at + one) for at in range(0, wide, one)]
             self.accs = [b.pick(a, a, part) for a in self.accs for part in parts]
 
-    def _loop(self, trips: Index, start: Index, copies: int) -> None:
-        """A loop over ``copies`` vectors a turn that carries the accumulators."""
+    def _loop(self, trips: Index, emit: Callable[[Index], None]) -> None:
+        """A loop that carries the accumulators, whose turns get their number."""
         x, b, st = self.x, self.x.b, self.x.state
         if trips.is_const and trips.as_int() <= 1:
             if trips.as_int() == 1:
-                self._steps(start, copies)
+                emit(ZERO)
             return
         once = prove_ge0(trips - 1, st.ranges)
         x.forget(self.written)
         i, phis = b.begin_loop(b.const(0, I64), x.index_value(trips), 1, self.accs, not once)
         at = st.symbol(i, ZERO, trips - 1)
         self.accs = phis
-        self._steps(start + at * (self.lanes * copies), copies)
+        emit(at)
         self.accs = b.end_loop(self.accs)
         st.forget_symbol(at)
         x.forget(self.written)
@@ -520,8 +530,13 @@ class _ReductionLoop:
     def _fold(self, k: int) -> None:
         """Fold the terms of one vector into accumulator ``k``."""
         x, b, st, term = self.x, self.x.b, self.x.state, self.r.term
+        known: dict[int, Val] = {}
         for s in self.r.before:
-            x.stmt(s)
+            if isinstance(s, Store):
+                known = self._stored(s)
+            else:
+                x.stmt(s)
+                known = {}
         tests = x.conjuncts(self.r.cond)
         if tests is None:
             return
@@ -534,15 +549,28 @@ class _ReductionLoop:
         product = isinstance(term, Binary) and term.op == "mul" and self.dtype.name in ("f32", "f64")
         if self.r.op == "add" and product and mask is None:
             assert isinstance(term, Binary)
-            factors = (x.value(term.a), x.value(term.b))
+            factors = (x.value(term.a, known), x.value(term.b, known))
             self.accs[k] = b.fma(*factors, self.accs[k])
         else:
-            v = b.splat(x.value(term), self.lanes)
+            v = b.splat(x.value(term, known), self.lanes)
             if mask is not None:
                 v = b.select(mask, v, self.neutral)
             self.accs[k] = binary(b, self.r.op, self.accs[k], v)
         st.mask = outer
         del st.guards[len(st.guards) - len(guards) :]
+
+    def _stored(self, s: Store) -> dict[int, Val]:
+        """Store, and the values of the loads in the term that read what has just been stored.
+
+        Lanes under a mask are not in the cache yet, and a load would wait until they are.
+        """
+        values = self.x.store(s)
+        return {
+            id(ld): v
+            for w, v in zip(s.writes, values, strict=True)
+            for ld in loads_of(self.r.term)
+            if ld.buffer == w.buffer and ld.indices == w.indices and ld.dtype == w.value.dtype
+        }
 
     def _join(self, total: Val) -> Val:
         """All lanes as one."""

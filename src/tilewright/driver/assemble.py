@@ -470,8 +470,8 @@ def memory_steps(steps: Steps) -> list[Step]:
         # a value that comes in under two names is also read where it is not being overwritten
         read = list(roots.values())
         alone = [roots[name] for name in over[id(kernel)] if name in roots and read.count(roots[name]) == 1]
-        if unit.repeat is not None:
-            # a later run may read what an earlier one would have overwritten
+        if unit.repeat is not None or unit.is_version:
+            # a later run, or version, may read what an earlier one would have overwritten
             alone = []
         pairs = tuple((write, value) for write in writes[:1] for value in alone)
         found.append(Step(tuple(dict.fromkeys(read)), writes, pairs))

@@ -51,8 +51,8 @@ class Builder(Protocol):
 
     def kernels(
         self, units: Sequence[Unit], constants: Callable[[str], Array | None], progress: Progress
-    ) -> Sequence[UnitKernel]:
-        """The kernel of each unit."""
+    ) -> tuple[Sequence[Unit], Sequence[UnitKernel]]:
+        """Units with their kernels: the given ones, or versions of them for some sizes each."""
 
     def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
         """The plan that computes values."""
@@ -99,8 +99,8 @@ class OnCpu:
 
     def kernels(
         self, units: Sequence[Unit], constants: Callable[[str], Array | None], progress: Progress
-    ) -> Sequence[UnitKernel]:
-        """The kernel of each unit."""
+    ) -> tuple[Sequence[Unit], Sequence[UnitKernel]]:
+        """Units with their kernels: the given ones, or versions of them."""
         return build_kernels(units, self.target, self.options, constants, self.settings, progress)
 
     def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
@@ -146,10 +146,10 @@ class OnDevice:
 
     def kernels(
         self, units: Sequence[Unit], constants: Callable[[str], Array | None], progress: Progress
-    ) -> Sequence[UnitKernel]:
-        """The kernel of each unit."""
+    ) -> tuple[Sequence[Unit], Sequence[UnitKernel]]:
+        """Units with their kernels."""
         options = self._options
-        return build_device_kernels(
+        return units, build_device_kernels(
             units, self.target, self._device, self._settings, progress, options.strategy, options.plan
         )
 
@@ -187,9 +187,9 @@ def compiled_steps(
         graph, views = made.partition.graph, made.partition.views
         progress("graph", 1, 1)
     with clock.phase("kernels"):
-        kernels = builder.kernels(made.units, constants_of(graph, views), progress)
+        units, kernels = builder.kernels(made.units, constants_of(graph, views), progress)
     with clock.phase("plan"):
-        steps = make_steps(graph, made.units, kernels, views, builder.threads, packs)
+        steps = make_steps(graph, units, kernels, views, builder.threads, packs)
     return replace(steps, graph=without_packed(graph)), made
 
 

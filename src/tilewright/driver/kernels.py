@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias
 
 from tilewright.build import Array, Kernel, UnitKernel, build, emit, flops
@@ -15,7 +16,7 @@ from tilewright.driver.plans import ModelPlan
 from tilewright.driver.progress import Progress
 from tilewright.driver.units import Unit
 from tilewright.ir import LoopFunction, Program
-from tilewright.plan import EXACT, Accuracy, Planned, UnitPlan, build_unit, plan_open, written
+from tilewright.plan import EXACT, Accuracy, Planned, UnitPlan, Version, build_unit, plan_versions, written
 from tilewright.schedule import DerivedConstant, Schedule, derived_constants
 from tilewright.strategies import Strategy, Task, best_by_model
 from tilewright.support import InternalError, ScheduleError, Settings, TargetError, counted, get_logger
@@ -65,9 +66,10 @@ def build_kernels(
     constants: Callable[[str], Array | None],
     settings: Settings,
     progress: Progress,
-) -> tuple[UnitKernel, ...]:
-    """The kernel of each unit; units with equal programs and equal algorithms share one.
+) -> tuple[tuple[Unit, ...], tuple[UnitKernel, ...]]:
+    """Units with their kernels; units with equal programs and equal algorithms share one.
 
+    They are the given ones, but that those of open sizes may become two versions.
     Kernels of parts of a batch are for one thread each: threads take different parts.
     ``constants`` gives the arrays of values that are known when compiling: with the mode ``auto`` they decide
     which algorithms are exact enough. This process schedules and emits while workers compile. Raises what
@@ -82,9 +84,10 @@ def build_kernels(
     with CompilePool.of_settings(settings) as pool:
         drafts: list[_Draft] = []
         running: list[Future[bytes]] = []
-        for unit in units:
+        found = [version for unit in units for version in chooser.versions(unit)]
+        for unit, choice in found:
             progress("schedule", len(drafts), max(expected, len(drafts)), unit.label)
-            keys.append((unit.program, chooser.choice(unit), chooser.threads(unit)))
+            keys.append((unit.program, choice, chooser.threads(unit)))
             if keys[-1] in first:
                 continue
             first[keys[-1]] = unit
@@ -124,7 +127,7 @@ def build_kernels(
         )
         for at, (key, draft, content) in enumerate(zip(first, drafts, objects, strict=True))
     }
-    return tuple(kernels[key] for key in keys)
+    return tuple(unit for unit, _ in found), tuple(kernels[key] for key in keys)
 
 
 def scheduled_kernel(
@@ -199,13 +202,31 @@ class _Chooser:
     def scheduled(self, program: Program, choice: _Choice, threads: int) -> tuple[Schedule, UnitPlan | None]:
         """The schedule of a program, and its plan; what has symbolic sizes follows that of a typical one."""
         if program.params:
-            with refusals_are_ours():
-                opened = plan_open(program, Machine(self._target, threads), self._typical())
-            return opened.schedule, None
+            assert isinstance(choice, int)  # the number of a version
+            return self._open(program, threads)[choice].planned.schedule, None
         planned = self._planned(program, choice, threads)
         assert planned is not None  # it was chosen
         return planned.schedule, planned.plan
 
+    def versions(self, unit: Unit) -> list[tuple[Unit, _Choice]]:
+        """A unit, or its versions, each with the choice of its plan."""
+        if not unit.program.params:
+            return [(unit, self.choice(unit))]
+        with naming_unit(unit):
+            found = self._open(unit.program, self.threads(unit))
+        if unit.repeat is not None or len(found) == 1:
+            # of steps of a loop the version for many elements
+            return [(unit, len(found) - 1)]
+        return [
+            (replace(unit, elements=(v.above, v.until), ranges=() if at else unit.ranges), at)
+            for at, v in enumerate(found)
+        ]
+
+    def _open(self, program: Program, threads: int) -> tuple[Version, ...]:
+        with refusals_are_ours():
+            return plan_versions(program, Machine(self._target, threads), self._typical)
+
+    @cached_property
     def _typical(self) -> Callable[[Program, Machine], Planned] | None:
         """What plans a program of open sizes at a typical one, where that is a strategy."""
         strategy = self._options.strategy
@@ -218,8 +239,6 @@ class _Chooser:
 
         An algorithm that is not is left out, and those of its variants that are stay.
         """
-        if unit.program.params:
-            return 0
         without, threads = self._options.accuracy.without, self.threads(unit)
         with naming_unit(unit):
             number = 0

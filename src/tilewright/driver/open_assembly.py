@@ -12,7 +12,7 @@ from tilewright.driver.sections import Section
 from tilewright.driver.size_program import SizeNumbers
 from tilewright.driver.units import Unit
 from tilewright.graph import Array, Repetition, ValueRange, plan_slots, writes_state
-from tilewright.ir import as_size, dtype_of, index, typical
+from tilewright.ir import CONST, as_size, dtype_of, index, typical
 from tilewright.runtime import (
     CONSTANT,
     INPUT,
@@ -83,7 +83,10 @@ class _Calls:
         params = [self._numbers.of(index(p)) for p in kernel.program.params]
         places = [self._place(unit, b.name, at) for b in kernel.buffers]
         repeat: Amount = 1
-        if unit.repeat is not None:
+        if unit.is_version:
+            shapes = [b.shape for b in (*kernel.program.inputs, *kernel.program.outputs) if b.scope != CONST]
+            repeat = self._numbers.within(shapes, *unit.elements)
+        elif unit.repeat is not None:
             # a number of the run, even where it is known: places move on
             repeat = self._numbers.largest([unit.repeat.count])
             for n, b in enumerate(kernel.buffers):

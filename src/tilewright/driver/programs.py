@@ -315,7 +315,7 @@ def compile_program(
         buffers = tuple(b if b.name in known else _as_it_lies(b) for b in kernel.buffers)
         kernel = replace(kernel, buffers=buffers)
     else:
-        (kernel,) = build_kernels([unit], target, options, known.get, settings, progress)
+        _, (kernel,) = build_kernels([unit], target, options, known.get, settings, progress)
     seconds = time.perf_counter() - start
     compiled = _Compiled(unit, kernel, known, pool, {"kernels": seconds, "total": seconds})
     return CompiledProgram(compiled) if program.params else compiled.at({})

@@ -42,6 +42,20 @@ class SizeNumbers:
             first = self._add("max", first, place)
         return ParamRef(first)
 
+    def within(self, shapes: Sequence[Sequence[Index]], above: int, until: int | None) -> ParamRef:
+        """1 where arrays have more than ``above`` elements together and no more than ``until``, else 0."""
+        total = self._number(0)
+        for shape in shapes:
+            count = self._number(1)
+            for extent in shape:
+                count = self._add("mul", count, self._place(extent))
+            total = self._add("add", total, count)
+        over = self._add("add", total, self._number(-above))
+        if until is not None:
+            under = self._add("add", self._number(until + 1), self._add("mul", total, self._number(-1)))
+            over = self._add("min", over, under)
+        return ParamRef(self._add("max", self._number(0), self._add("min", over, self._number(1))))
+
     def program(self) -> SizeProgram:
         """All that a run computes."""
         return SizeProgram(self._count, tuple(self._instructions))

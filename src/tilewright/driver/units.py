@@ -42,6 +42,9 @@ class Unit:
 
     The program computes one of ``parts`` equal parts of a batch; of the arguments ``sliced`` it sees its part
     alone. Or it is one of several runs in order, each on parts of its own: ``repeat``.
+
+    Of a unit with open sizes there may be two versions, one behind the other. Each is run where its arguments
+    have so many elements: more than the first number of ``elements``, and no more than the second.
     """
 
     nodes: tuple[Node, ...]
@@ -53,6 +56,7 @@ class Unit:
     sliced: frozenset[str] = frozenset()
     ranges: tuple[ValueRange, ...] = ()
     repeat: Repetition | None = None
+    elements: tuple[int, int | None] = (0, None)
 
     def __post_init__(self) -> None:
         for name in ("inputs", "outputs", "tables"):
@@ -69,6 +73,11 @@ class Unit:
         """Values that a run checks for this step but its program does not read: one place is no choice."""
         read = set(self.inputs.values())
         return tuple(dict.fromkeys(asked.value for asked in self.ranges if asked.value not in read))
+
+    @property
+    def is_version(self) -> bool:
+        """Whether another unit computes the same at other sizes."""
+        return self.elements != (0, None)
 
     @property
     def calls(self) -> int:

@@ -405,18 +405,24 @@ def base_symbols(x: Index) -> dict[str, Param]:
 TYPICAL: Final = 509
 
 
-def typical_size(p: Param) -> int:
-    """A number near :data:`TYPICAL` that a symbolic size may have; of larger ones the geometric mean."""
+def typical_size(p: Param, part: float = 1.0) -> int:
+    """A number near :data:`TYPICAL` that a symbolic size may have; of larger ones the geometric mean.
+
+    Of a smaller ``part`` it is on the way from the least one, by the logarithm.
+    """
     first = -(-p.lo // p.multiple_of)
-    near = TYPICAL if p.lo < TYPICAL else isqrt(p.lo * p.hi)
-    last = max(first, min(p.hi, near) // p.multiple_of)
+    near = min(p.hi, TYPICAL if p.lo < TYPICAL else isqrt(p.lo * p.hi))
+    if part < 1:
+        least = max(1, p.lo)
+        near = round(least * (near / least) ** part)
+    last = max(first, near // p.multiple_of)
     return p.multiple_of * next((n for n in range(last, first, -1) if _is_prime(n)), last)
 
 
-def typical_sizes(params: Iterable[Param]) -> dict[str, int]:
+def typical_sizes(params: Iterable[Param], part: float = 1.0) -> dict[str, int]:
     """Numbers that symbolic sizes, and the factors of those that are products, may have together."""
     every = {name: p for param in params for name, p in base_symbols(index(param)).items()}
-    sizes = {name: typical_size(p) for name, p in every.items()}
+    sizes = {name: typical_size(p, part) for name, p in every.items()}
     return sizes | {p.name: param_value(p, sizes) for p in params}
 
 

@@ -46,7 +46,7 @@ from tilewright.plan.graph.propagation import (
     tied_values,
     value_layouts,
 )
-from tilewright.plan.open_sizes import plan_open
+from tilewright.plan.open_sizes import Version, plan_open, plan_versions
 from tilewright.plan.pipeline.boxes import boxes, iteration, middle, points, whole
 from tilewright.plan.pipeline.fusion import MARGIN, Fused, FusionSearch, inlined, variants
 from tilewright.plan.pipeline.graph import CHEAP, Node, Read, StageGraph, graph_of, keep
@@ -134,6 +134,7 @@ __all__ = [
     "UnitPlan",
     "Variant",
     "Variants",
+    "Version",
     "Window",
     "assign",
     "assign_layouts",
@@ -169,6 +170,7 @@ __all__ = [
     "plan_groups",
     "plan_open",
     "plan_unit",
+    "plan_versions",
     "points",
     "propagated",
     "read_accuracy",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import isqrt, log, prod
+from typing import Final
 
 from tilewright import tiling
 from tilewright.codegen import check
-from tilewright.cost import Machine
-from tilewright.ir import REGISTER, Program, buffers_of, program_at, typical_sizes
+from tilewright.cost import Machine, seconds, tree_of
+from tilewright.ir import CONST, F32, REGISTER, Program, buffers_of, function_at, program_at, typical_sizes
 from tilewright.lower import lower
 from tilewright.plan.algorithms.accuracy import EXACT
 from tilewright.plan.assembly import plan_unit
@@ -19,6 +22,24 @@ from tilewright.schedule import Schedule
 from tilewright.support import ArtefactError, ScheduleError, TargetError
 from tilewright.target import Instruction, Target
 
+#: Where between the least and the typical sizes programs are planned, and prices are looked at.
+PLANNED: Final = (1.0, 0.5)
+LOOKED_AT: Final = (0.25, 0.5, 0.75, 1.0)
+#: Programs whose plans are remembered: those of a model's kernels.
+REMEMBERED: Final = 256
+#: What a plan must save at some size to be one of two: the model's error, as where nothing is measured
+#: (``strategies/edits.py``), and the call that it adds.
+GAIN: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Version:
+    """A plan for all sizes, and how many elements arguments have where it is the faster one."""
+
+    planned: Planned
+    above: int = 0
+    until: int | None = None
+
 
 def plan_open(
     program: Program,
@@ -27,32 +48,89 @@ def plan_open(
 ) -> Planned:
     """The plan of a program with symbolic sizes.
 
-    It is that of the program at sizes around :data:`tilewright.ir.TYPICAL`, by the direct method (others ask
-    for sizes that divide), with trees for all sizes (:func:`tilewright.tiling.symbolic`). ``planned`` makes
-    it, by default the rules do. Where a step is refused it is that of a machine without tile registers, whose
-    rows would have to be padded, and then what the rules make of the symbols themselves.
+    It is that of the program at typical sizes (:func:`tilewright.ir.typical_sizes`), by the direct method
+    (others ask for sizes that divide), with trees for all sizes (:func:`tilewright.tiling.symbolic`).
+    ``planned`` makes it, by default the rules do. Of the plans of large and of small sizes that one is taken
+    whose price is lower over all sizes of :data:`LOOKED_AT`. Where a step of both is refused it is that of a
+    machine without tile registers, whose rows would have to be padded, and then what the rules make of the
+    symbols.
     """
-    make = planned or _by_rules
+    found = _candidates(program, machine, planned)
+    # a sum of logarithms: a plan is to be no worse at any size, not at the largest alone
+    return min(found, key=lambda each: sum(map(log, each[1])))[0]
+
+
+def plan_versions(
+    program: Program,
+    machine: Machine,
+    planned: Callable[[Program, Machine], Planned] | None = None,
+) -> tuple[Version, ...]:
+    """As :func:`plan_open`, or two plans where one is faster for few elements and the other for many.
+
+    The border is between the sizes at which prices change places.
+    """
+    found = _candidates(program, machine, planned)
+    if len(found) == 2:
+        (large, many), (small, few) = found
+        logs = [log(b / a) for a, b in zip(many, few, strict=True)]
+        at = min(range(len(logs) + 1), key=lambda n: sum(logs[:n]))
+        least, limit = min(logs[:at], default=0.0), log(1 - GAIN)
+        if least <= limit and max(logs[at:], default=0.0) >= -limit:
+            counts = [elements(program, typical_sizes(program.params, LOOKED_AT[n])) for n in (at - 1, at)]
+            border = isqrt(prod(counts))
+            return (Version(small, until=border), Version(large, above=border))
+    return (Version(plan_open(program, machine, planned)),)
+
+
+def elements(program: Program, sizes: Mapping[str, int]) -> int:
+    """How many elements the arguments of a program have at some sizes, without what is known beforehand."""
+    at = program_at(program, sizes)
+    return sum(prod(n.as_int() for n in b.shape) for b in (*at.inputs, *at.outputs) if b.scope != CONST)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _candidates(
+    program: Program, machine: Machine, planned: Callable[[Program, Machine], Planned] | None
+) -> tuple[tuple[Planned, tuple[float, ...]], ...]:
+    """The plans of typical sizes and of small ones, if they differ, with their prices from small to large."""
     refused: ScheduleError | None = None
     for on in _machines(machine):
-        try:
-            return _for_all(program, on, make(program_at(program, typical_sizes(program.params)), on).plan)
-        except (ScheduleError, ArtefactError, TargetError) as error:
-            refused = refused or ScheduleError(error.what)
-    found = _by_rules(program, machine)
-    return (
-        found if refused is None else replace(found, schedule=fell_back(found.schedule, "the rules", refused))
-    )
+        found: list[Planned] = []
+        for sizes in (typical_sizes(program.params, part) for part in PLANNED):
+            if found and sizes == typical_sizes(program.params):
+                continue
+            try:
+                at = (planned or _by_rules)(program_at(program, sizes), on)
+                made = _for_all(program, on, at.plan, sizes)
+            except (ScheduleError, ArtefactError, TargetError) as error:
+                refused = refused or ScheduleError(error.what)
+                continue
+            if made.plan not in [each.plan for each in found]:
+                found.append(made)
+        if found:
+            if len(found) == 1:
+                return ((found[0], (1.0,)),)
+            return tuple((each, _prices(program, each.schedule, machine)) for each in found)
+    made = _by_rules(program, machine)
+    assert refused is not None  # nothing was found
+    return ((replace(made, schedule=fell_back(made.schedule, "the rules", refused)), (1.0,)),)
+
+
+def _prices(program: Program, s: Schedule, machine: Machine) -> tuple[float, ...]:
+    """What a schedule for all sizes takes at some of them."""
+    found = [typical_sizes(program.params, part) for part in LOOKED_AT]
+    trees = [tree_of(function_at(s.func, sizes), machine.target.operations) for sizes in found]
+    return tuple(seconds(tree, machine) for tree in trees)
 
 
 def _by_rules(program: Program, machine: Machine) -> Planned:
     return plan_unit(program, machine, accuracy=EXACT)
 
 
-def _for_all(program: Program, machine: Machine, plan: UnitPlan) -> Planned:
-    """A plan at typical sizes for all sizes. Raises ScheduleError, ArtefactError or TargetError."""
+def _for_all(program: Program, machine: Machine, plan: UnitPlan, sizes: Mapping[str, int]) -> Planned:
+    """A plan at some sizes for all sizes. Raises ScheduleError, ArtefactError or TargetError."""
     target = machine.target
-    extents = _rewritten(program_at(program, typical_sizes(program.params)), plan, target)
+    extents = _rewritten(program_at(program, sizes), plan, target)
     symbols = {
         name: frozenset(axis for axis, extent in axes.items() if extent is None)
         for name, axes in _rewritten(program, plan, target).items()
@@ -62,7 +140,10 @@ def _for_all(program: Program, machine: Machine, plan: UnitPlan) -> Planned:
         replace(
             nest,
             choice=None,
-            trees=tuple(tiling.symbolic(tree, known, symbols, machine.threads) for tree in nest.trees),
+            trees=tuple(
+                tiling.symbolic(tree, known, symbols, machine.threads, target.lanes(F32))
+                for tree in nest.trees
+            ),
         )
         for nest in plan.nests
     )

@@ -19,6 +19,7 @@ def symbolic(
     extents: Mapping[str, Mapping[str, int]],
     symbols: Mapping[str, frozenset[str]],
     threads: int,
+    lanes: int,
 ) -> Nest:
     """A tree for all sizes, from the one at a typical size.
 
@@ -26,12 +27,15 @@ def symbolic(
     Along these nothing may follow from the one size:
 
     * Levels with one iteration go, where what is inside is no register tile: at other sizes they would be
-      tiles of half a thousand elements. A register tile that is all of its axis gets a level around it.
+      tiles of half a thousand elements. A register tile that is all of its axis gets a level around it, in
+      ``lanes`` of whole vectors.
     * Of cuts those near the beginning stay: ends of loops are taken apart where they begin at each size.
     * Levels over several axes, and products of axes, are levels of each: a quotient by a symbol is no index.
       ``threads`` share the outermost one that has an iteration for each at the typical size.
     """
-    at = _At(extents, symbols, threads, extents.get(tree.root, {}), symbols.get(tree.root, frozenset()))
+    at = _At(
+        extents, symbols, threads, lanes, extents.get(tree.root, {}), symbols.get(tree.root, frozenset())
+    )
     return replace(tree, body=_with_tiles(at.body(_apart(tree.body, at.open), {}), at))
 
 
@@ -42,6 +46,7 @@ class _At:
     every: Mapping[str, Mapping[str, int]]
     symbols: Mapping[str, frozenset[str]]
     threads: int
+    lanes: int
     extents: Mapping[str, int]
     open: frozenset[str]
     #: Whether readers say which elements there are.
@@ -69,8 +74,9 @@ class _At:
         if item.how in KEPT:
             return replace(item, nest=self.body(item.nest, left))
         own = self.symbols.get(item.value, frozenset())
-        made = _At(self.every, self.symbols, self.threads, self.every.get(item.value, {}), own, inner=True)
-        return replace(item, nest=made.body(_apart(item.nest, own), {}))
+        every = self.every.get(item.value, {})
+        made = _At(self.every, self.symbols, self.threads, self.lanes, every, own, inner=True)
+        return replace(item, nest=_with_tiles(made.body(_apart(item.nest, own), {}), made))
 
     def _level(self, b: Level, left: Mapping[str, int]) -> Body:
         here, axes, counts = dict(left), list[tuple[str, int]](), list[int]()
@@ -110,11 +116,15 @@ def _with_tiles(b: Body, at: _At) -> Body:
         outermost.setdefault(row.axis, row.level)
     whole = {axis: level for axis, level in outermost.items() if axis in at.open and level.bind in EXPANDED}
     if not any(p.scope == REGISTER for p in (*top, *(p for row in rows for p in row.places))):
-        return _serial(b, frozenset(whole))
+        return b if at.inner else _serial(b, frozenset(whole))
     for axis, level in reversed(whole.items()):
         size = at.extents[axis]
-        # of lanes there are powers of two
-        b = Level(((axis, 1 << (size - 1).bit_length() if level.bind == "vector" else size),), b)
+        if level.bind == "vector":
+            size = 1 << (size - 1).bit_length() if size < at.lanes else -(-size // at.lanes) * at.lanes
+        elif at.inner:
+            # its readers say how many there are
+            continue
+        b = Level(((axis, size),), b)
     return b
 
 
