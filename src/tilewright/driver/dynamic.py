@@ -150,7 +150,8 @@ class DynamicModel(OpenModel, Explained):
     ) -> Profile:
         """As :meth:`CompiledModel.profile`, at the sizes that the arrays' shapes show.
 
-        What runs several times in a run, a loop's steps, is one row of all of them.
+        What runs several times in a run, a loop's steps, is one row of all of them. Versions of a kernel that
+        do not run at these sizes have none.
         """
         sizes = self._reader.read(feeds)
         plan = self._plan(sizes)
@@ -166,10 +167,13 @@ class DynamicModel(OpenModel, Explained):
             calls = zip(stage.steps.units, stage.steps.kernels, made.plan.contents.steps, strict=True)
             for unit, kernel, call in calls:
                 known = [run.values for run in runs if run.plan == number]
+                times = next(columns)
+                if unit.is_version and not any(amount_in(call.repeat, values) for values in known):
+                    continue
                 work = [work_at(unit, kernel, call, values) for values in known]
                 total = (sum(flops for flops, _ in work), sum(nbytes for _, nbytes in work))
                 told = describe(kernel.schedule, self.threads)
-                rows.append(profile_row(len(rows), unit, kernel, told, next(columns), total, limits))
+                rows.append(profile_row(len(rows), unit, kernel, told, times, total, limits))
         return Profile(tuple(rows), float(np.median(nanoseconds.sum(axis=1))) / 1e6, repeats, limits)
 
     def _every_steps(self) -> list[Steps]:

@@ -6,7 +6,7 @@ import pytest
 from native_kernel import Native
 from tilewright import lang
 from tilewright.codegen import emit_kernel
-from tilewright.ir import parse_function, run_function
+from tilewright.ir import function_at, parse_function, run_function
 from tilewright.lower import lower
 from tilewright.schedule import Schedule
 from tilewright.target import X86_AVX512
@@ -166,3 +166,52 @@ def test_lanes_outside_of_a_mask_are_kept_where_something_was_written_to_them(fi
         limit = {"n": n, "m": m, "k + 1": k + 1}[second]
         wanted = 0.5 + np.where(np.arange(8) < limit, x, 0).sum(0)
         np.testing.assert_array_equal(run({"X": x}, sizes)["Y"][:end], wanted[:end])
+
+
+def test_sums_of_what_has_just_been_stored_do_not_load_it():
+    """Lanes under a mask are not in the cache yet: a load waited until they were, once a row."""
+    func = parse_function("""
+function("f", outputs=[C, Y])
+n = param(0, 100)
+X = f32[100]
+Y = f32[100]
+C = f32[1]
+with block("Z"):
+    C[0] = f32(0.0)
+for k in vector(n):
+    with block("Y"):
+        k = par(0, n, k)
+        Y[k] = X[k] * f32(2.0)
+    with block("C"):
+        k = red(0, n, k)
+        C[0] = C[0] + Y[k]
+""")
+    run, x = Native(func), np.arange(100, dtype=np.float32) % 23
+    assert run.text.text.count("call <16 x float> @llvm.masked.load") <= 1
+    for size in (0, 1, 15, 16, 17, 64, 79, 80, 100):
+        found = run({"X": x}, {"n": size})
+        assert found["C"][0] == 2 * x[:size].sum()
+        np.testing.assert_array_equal(found["Y"][:size], 2 * x[:size])
+
+
+@pytest.mark.parametrize("condition", ["n - b//3 - 1 >= 0", "b//3 - n >= 0", "n - b%3 - 1 >= 0"])
+def test_conditions_on_parts_of_lanes_and_a_size_of_the_run(condition):
+    func = parse_function(f"""
+function("f", outputs=[Y])
+n = param(0, 4)
+X = f32[12]
+Y = f32[12]
+for a in vector(12):
+    with block("Z"):
+        l = par(0, 12, a)
+        Y[l] = f32(-1.0)
+for b in vector(12):
+    with block("Y"):
+        l = par(0, 12, b)
+        where({condition})
+        Y[l] = X[l]
+""")
+    run, given = Native(func), {"X": np.arange(12, dtype=np.float32)}
+    for size in range(5):
+        wanted = run_function(function_at(func, {"n": size}), given)["Y"]
+        np.testing.assert_array_equal(run(given, {"n": size})["Y"], wanted)

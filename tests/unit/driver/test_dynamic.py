@@ -404,3 +404,28 @@ def test_outputs_are_arrays_of_their_own_whatever_makes_them(tmp_path):
     assert result is flat
     np.testing.assert_array_equal(flat, r.reshape(-1))
     np.testing.assert_array_equal(made.bind({"x": x}).run()[3], flat)
+
+
+def test_few_and_many_elements_have_versions_of_a_kernel(tmp_path):
+    """Both are built when compiling, a run calls one of them, and a saved model has them, too."""
+    node = helper.make_node
+    nodes = [node("Exp", ["x"], ["y"]), node("Tanh", ["y"], ["t"]), node("Mul", ["t", "x"], ["out"])]
+    x, out = (onnx_models.tensor(name, ("rows", "columns")) for name in ("x", "out"))
+    sizes = {"rows": (1, 600), "columns": (1, 600)}
+    model = tilewright.compile(onnx_models.model(nodes, [x], [out]), threads=2, dynamic=sizes)
+    units = [unit for stage in model.plans[0].stages for unit in stage.steps.units]
+    few, many = (unit.elements for unit in units)
+    assert few[0] == 0 and few[1] == many[0] and many[1] is None
+    model.save(tmp_path / "model.tw")
+    loaded = tilewright.load(tmp_path / "model.tw")
+    rng = np.random.default_rng(2)
+    for shape in ((1, 1), (3, 5), (600, 1), (37, 64), (600, 600)):
+        array = rng.standard_normal(shape, np.float32)
+        (got,) = model(array)
+        np.testing.assert_allclose(got, np.tanh(np.exp(array)) * array, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(loaded(array)[0], got)
+        # the kernel of the other version is in no row
+        (row,) = model.profile({"x": array}, repeats=2).rows
+        kernels = [kernel.name for stage in model.plans[0].stages for kernel in stage.steps.kernels]
+        assert row.kernel == kernels[2 * array.size > few[1]]
+    assert model.compilations == 0

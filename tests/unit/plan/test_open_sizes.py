@@ -9,9 +9,10 @@ import pytest
 from native_kernel import HOST, STATED, Native
 from tilewright import lang
 from tilewright.build import build, pack
-from tilewright.cost import Machine
+from tilewright.cost import Machine, seconds, tree_of
 from tilewright.ir import CONST, TYPICAL, Block, function_at, locate, program_at, run_function
-from tilewright.plan import plan_open
+from tilewright.plan import plan_open, plan_versions
+from tilewright.plan.open_sizes import elements
 from tilewright.support import assert_close
 from tilewright.target import INTERPRETED, X86_AVX512
 from unit.codegen.test_tiles import AMX
@@ -132,3 +133,43 @@ def test_a_tail_is_cut_where_conditions_stand_in_stages():
     s = plan_open(lang.program([X], [M]), Machine(STATED, 1)).schedule
     assert s.notes == ()
     assert [step.args[1] for step in s.trace.steps if step.primitive == "partition"] == ["tail"]
+
+
+@pytest.mark.parametrize(("parts", "hi"), [(16, 160), (4, 64)])
+def test_register_tiles_of_all_rows_of_a_typical_size_are_tiles_at_every_size(parts, hi):
+    """A tile of all of a few rows was left out with its level, and the loops stayed as they were written."""
+    program = product(lang.param("n", lo=32, hi=hi) // parts, 96, 48)
+    s = plan_open(program, Machine(STATED, 1)).schedule
+    assert s.notes == ()
+    assert any(step.primitive == "set_scope" and step.args[1] == "register" for step in s.trace.steps)
+    kernel, rng = Native(s.func), np.random.default_rng(4)
+    for value in range(32, hi + 1, 16):
+        fixed = program_at(program, {"n": value})
+        inputs = {b.name: rng.random([e.as_int() for e in b.shape], np.float32) for b in fixed.inputs}
+        (want,) = lang.evaluate(fixed, list(inputs.values())).values()
+        got = kernel(inputs, {"n": value})["D"]
+        assert_close(got, want, magnitude=np.abs(want).max(), terms=56)
+
+
+def test_two_plans_where_few_elements_want_another_than_many():
+    """Forks cost more than small arrays: below a border of prices one thread does all."""
+    X = lang.placeholder((R, N), name="X")
+    program = lang.program([X], [lang.compute((R, N), lambda i, j: lang.exp(X[i, j]), name="Y")], name="e")
+    few, many = plan_versions(program, Machine(STATED, 2))
+    assert few.above == 0 and few.until == many.above and many.until is None
+
+    def is_shared(version):
+        return any(step.primitive == "parallel" for step in version.planned.schedule.trace.steps)
+
+    assert is_shared(many) and not is_shared(few)
+    assert elements(program, {"R": 3, "N": 4}) == 24
+    # the border is where prices change places: on either side the other plan is dearer
+    for version, other, size in ((few, many, 8), (many, few, 400)):
+        assert (elements(program, {"R": size, "N": size}) <= few.until) == (version is few)
+        own, others = (
+            seconds(tree_of(function_at(v.planned.schedule.func, {"R": size, "N": size})), Machine(STATED, 2))
+            for v in (version, other)
+        )
+        assert own < others
+    (one,) = plan_versions(product(R, 96, 80), Machine(STATED, 1))
+    assert (one.above, one.until) == (0, None)
