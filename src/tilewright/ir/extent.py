@@ -408,13 +408,15 @@ TYPICAL: Final = 509
 def typical_size(p: Param, part: float = 1.0) -> int:
     """A number near :data:`TYPICAL` that a symbolic size may have; of larger ones the geometric mean.
 
-    Of a smaller ``part`` it is on the way from the least one, by the logarithm.
+    Of another ``part`` it is on the way from the least one (0), or to the largest (2), by the logarithm.
     """
     first = -(-p.lo // p.multiple_of)
     near = min(p.hi, TYPICAL if p.lo < TYPICAL else isqrt(p.lo * p.hi))
     if part < 1:
         least = max(1, p.lo)
         near = round(least * (near / least) ** part)
+    elif part > 1 and near > 0:
+        near = round(near * (p.hi / near) ** (part - 1))
     last = max(first, near // p.multiple_of)
     return p.multiple_of * next((n for n in range(last, first, -1) if _is_prime(n)), last)
 

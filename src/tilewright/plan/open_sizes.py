@@ -22,9 +22,10 @@ from tilewright.schedule import Schedule
 from tilewright.support import ArtefactError, ScheduleError, TargetError
 from tilewright.target import Instruction, Target
 
-#: Where between the least and the typical sizes programs are planned, and prices are looked at.
+#: Where between the least and the typical sizes programs are planned, and prices are looked at; beyond 1
+#: between the typical and the largest.
 PLANNED: Final = (1.0, 0.5)
-LOOKED_AT: Final = (0.25, 0.5, 0.75, 1.0)
+LOOKED_AT: Final = (0.25, 0.5, 0.75, 1.0, 1.5)
 #: Programs whose plans are remembered: those of a model's kernels.
 REMEMBERED: Final = 256
 #: What a plan must save at some size to be one of two: the model's error, as where nothing is measured
@@ -50,14 +51,17 @@ def plan_open(
 
     It is that of the program at typical sizes (:func:`tilewright.ir.typical_sizes`), by the direct method
     (others ask for sizes that divide), with trees for all sizes (:func:`tilewright.tiling.symbolic`).
-    ``planned`` makes it, by default the rules do. Of the plans of large and of small sizes that one is taken
-    whose price is lower over all sizes of :data:`LOOKED_AT`. Where a step of both is refused it is that of a
+    ``planned`` makes it, by default the rules do. The plan of small sizes is taken where it is no dearer at
+    large ones, and less over all sizes of :data:`LOOKED_AT`. Where a step of both is refused it is that of a
     machine without tile registers, whose rows would have to be padded, and then what the rules make of the
     symbols.
     """
-    found = _candidates(program, machine, planned)
-    # a sum of logarithms: a plan is to be no worse at any size, not at the largest alone
-    return min(found, key=lambda each: sum(map(log, each[1])))[0]
+    (plan, many), *others = _candidates(program, machine, planned)
+    large = [n for n, part in enumerate(LOOKED_AT) if part >= 1]
+    for small, few in others:
+        if all(few[n] <= many[n] for n in large) and sum(map(log, few)) < sum(map(log, many)):
+            return small
+    return plan
 
 
 def plan_versions(

@@ -334,6 +334,7 @@ class _Applying:
         if leaf.instruction:
             count = len(self.s.operations[leaf.instruction].inner_axes)
             self.s = self.s.tensorize(line.names[-count], leaf.instruction)
+            line.kind = _kind(self.s, line.block)
             del line.names[-count:], line.rows[-count:]
 
     def _bind_loop(self, loop: str, level: Level, *, hints: bool = True) -> None:

@@ -277,7 +277,8 @@ def test_a_model_with_open_sizes_tells_what_it_is(encoding):
     before = encoding.compilations
     small, large = (encoding.profile({"ids": ids(n, 5)}, repeats=2) for n in (2, 4))
     assert encoding.compilations == before
-    assert [row.nodes for row in large.rows] == [each.nodes for each in encoding.groups()]
+    # of two versions of a kernel one runs
+    assert [row.nodes for row in large.rows] == [*dict.fromkeys(each.nodes for each in encoding.groups())]
     work = [[sum(row.flops for row in p.rows), sum(row.nbytes for row in p.rows)] for p in (small, large)]
     assert 1.8 < work[1][0] / work[0][0] <= 2 and 1 < work[1][1] / work[0][1] <= 2
 
@@ -308,8 +309,8 @@ def test_a_strategy_plans_symbolic_kernels_at_a_typical_size():
     for n in (33, 50, 64):
         a = np.random.default_rng(n).standard_normal((n, 16), np.float32)
         np.testing.assert_allclose(model(a)[0], a @ cache_weights(), rtol=1e-4, atol=1e-4)
-    # the largest prime of the range, and none of the sizes that ran
-    assert rows == [61]
+    # the largest prime of the range and one in the middle, and none of the sizes that ran
+    assert rows == [61, 43]
 
 
 def test_one_size_settled_another_open():

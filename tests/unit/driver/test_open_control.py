@@ -137,10 +137,12 @@ def test_profiles_add_up_what_runs_again():
     made = tilewright.compile(growing(), threads=1, dynamic={})
     start = np.ones((1, 3), np.float32)
     few, many = (made.profile({"steps": np.array(n), "start": start}, repeats=2) for n in (2, 20))
-    assert len(few.rows) == len(many.rows) == len(made.groups())
-    assert [row.nodes for row in few.rows] == [each.nodes for each in made.groups()]
+    kernels = [*dict.fromkeys(each.nodes for each in made.groups())]
+    # in the turns of a loop both versions of a kernel may run
+    for each in (few, many):
+        assert [*dict.fromkeys(row.nodes for row in each.rows)] == kernels
     assert many.rows[-1].flops > 10 * few.rows[-1].flops > 0
-    assert made.measure({"steps": np.array(2), "start": start}, repeats=2).shape == (2, len(few.rows))
+    assert made.measure({"steps": np.array(2), "start": start}, repeats=2).shape == (2, len(made.groups()))
 
 
 def decoding():
