@@ -30,4 +30,4 @@ def test_both_results_are_right(columns, fold, wanted):
 def test_the_loop_has_four_accumulators_and_no_second_pass():
     text = Native(folded(4096).func, 512).text.text
     assert text.count("phi <16 x float>") == 4
-    assert text.count("= load <16 x float>") == 8  # a turn: four of X, and of what has just been stored
+    assert text.count("= load <16 x float>") == 4  # a turn: four of X; what has just been stored is known
