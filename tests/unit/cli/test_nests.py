@@ -293,7 +293,6 @@ def test_emitted_c_is_of_functions_that_are_nests(files, call):
         (("", ""), ("-D", "N=99999999"), "'A' would have 79999998400000008 bytes"),
         (("", ""), ("-D", "3=4"), "-D takes NAME or NAME=TEXT"),
         (("", ""), ("--precision", "bf16"), "--precision is for models"),
-        (("", ""), ("--strategy", "beam"), "there is no strategy 'beam' of nests"),
         (("", ""), ("--shape", "n=3"), "has no size 'n'"),
         (("", ""), ("--shape", "n=3,4"), "n of '"),
         (("", ""), ("--target", "cuda:sm_90"), "nests are compiled for CPUs"),
@@ -325,18 +324,30 @@ void seidel(double A[N][N])
 """
 
 
-def test_tiles_of_a_nest_are_tuned(files, call):
+def test_nests_are_tuned_as_models_are(files, call):
     (files / "seidel.c").write_text(SEIDEL)
-    told = ("tune", files / "seidel.c", "-D", "N=50", "--budget", "10m", "--trials", "2", "--threads", "1")
+    nest = (files / "seidel.c", "-D", "N=50", "--threads", "1")
+    told = ("tune", *nest, "--budget", "10m", "--trials", "1", "-o", files / "plan.json")
     result = call(*told, "--records", files / "r.db", "--json")
     assert result[0] == 0, result
-    data = json.loads(result[1])
-    assert [trial["tiles"] for trial in data["trials"]] == [[32, 32, 32], []]
-    assert all(trial["seconds"] > 0 for trial in data["trials"])
-    text = call(*told, "--records", "off")[1]
-    assert "tiles of 32 x 32 x 32" in text and "as written" in text
-    assert "are for models" in call(*told, "-o", files / "x")[2]
-    assert "has no tiles to tune" in call("tune", files / "gemver.c", "--records", "off")[2]
+    *_, last = map(json.loads, result[1].splitlines())
+    assert [(task["trials"], task["label"]) for task in last["tasks"]] == [(1, "seidel, part 1")]
+    assert "seidel, part 1" in call("db", "list", "--records", files / "r.db")[1]
+    status, out, _ = call("compile", *nest, "--plan", files / "plan.json")
+    assert status == 0 and "nest  " in out
+    status, _, err = call("tune", *nest, "--strategy", "as-written", "--records", "off")
+    assert status != 0 and "there is no strategy 'as-written'" in err
+
+
+def test_why_a_nest_is_made_so(files, call):
+    (files / "seidel.c").write_text(SEIDEL)
+    nest = ("explain", files / "seidel.c", "-D", "N=12", "--threads", "1")
+    status, out, _ = call(*nest, "--why", "A")
+    assert status == 0 and "nest written" in out and "in tiles of 32 x 32 x 32" in out
+    (told,) = json.loads(call(*nest, "--why", "seidel", "--json")[1])["nests"]
+    assert told["root"] == "written" and told["margin"] > 0
+    status, _, err = call(*nest, "--why", "B")
+    assert status != 0 and "no part of the nest 'seidel' writes 'B'" in err
 
 
 def test_explained(files, call):
@@ -344,7 +355,7 @@ def test_explained(files, call):
     open_ = (files / "open.c", "--shape", "n=8", "--threads", "1")
     status, out, _ = call("explain", *open_)
     assert status == 0 and "in-out  'A': float64[8, 8]" in out and "nest  " in out
-    for show, text in (("plan", "lifted to a program"), ("schedule", "s = s.split("),
+    for show, text in (("plan", '"rule": "contraction"'), ("schedule", "s = s.split("),
                        ("loops", 'function("gemver"'), ("lowered", "function("), ("asm", ".text"),
                        ("llvm", "define"), ("source", "gemver(")):  # fmt: skip
         status, out, _ = call("explain", *open_, "--show", show)
