@@ -150,6 +150,18 @@ def explain_nest(state: State, text: str, options: CompileOptions, show: str, wh
         state.say(shown.rstrip())
 
 
+def profile_nest(state: State, text: str, options: CompileOptions, repeats: int) -> None:
+    """``tilewright profile FILE.c``: how long each outermost loop takes by itself, the longest first."""
+    nest, sizes = open_nest(text, options)
+    found = sorted(nest.profile(sizes, repeats).items(), key=lambda each: -each[1])
+    whole = sum(seconds for _, seconds in found)
+    if state.json:
+        rows = [{"nest": name, "ms": seconds * 1e3} for name, seconds in found]
+        state.print_json({"command": "profile", "model": text, "nests": rows})
+    for name, seconds in found:
+        state.say(f"{seconds * 1e3:9.4f} ms {seconds / whole:6.1%}  {name}")
+
+
 def run_nest(
     state: State,
     text: str,

@@ -18,6 +18,7 @@ from tilewright.codegen import emit_c, lower_for_c
 from tilewright.cost import Machine
 from tilewright.driver.choices import chosen_target, chosen_threads
 from tilewright.driver.nest_source import drop_in, prototype
+from tilewright.driver.nest_times import REPEATS, nest_times
 from tilewright.driver.plans import ModelPlan, given_plan, plan_of_kernels
 from tilewright.driver.save_nest import save_nest
 from tilewright.frontend import c, nests
@@ -266,6 +267,20 @@ class Nest:
         parts = dict.fromkeys(task for task, _ in self.scheduled(sizes or {}).parts)
         found = [task for task in parts if not poly.data_decides(task.program)]
         return tuple(TaskUse(task, f"{self.name}, part {n}") for n, task in enumerate(found, 1))
+
+    def profile(self, sizes: Mapping[str, int] | None = None, repeats: int = REPEATS) -> dict[str, float]:
+        """Seconds of each outermost loop, by its last statement: the shortest of some runs alone, on ones.
+
+        Raises what :meth:`scheduled` does, and InputError where data decide about loops or indices.
+        """
+        func = self.at(sizes or {})
+        if poly.data_decides(func):
+            raise InputError(
+                f"data decide about loops or indices of the nest {quoted(self.name)}",
+                hint="its loops are timed one by one, on ones",
+            )
+        made = for_code_generation(self.scheduled(sizes or {}).func, self.target)
+        return nest_times(made, self.target, self.threads, repeats, apart=True)
 
     def why(self, name: str, sizes: Mapping[str, int] | None = None) -> list[tuple[Reasons, ...]]:
         """Why each part that writes an array (of the nest's own name: each part) is made as it is.

@@ -308,7 +308,7 @@ def test_what_is_wrong_is_said(files, edit, options, message, call):
 def test_sizes_must_be_given_and_macros_are_for_nests(files, call):
     assert "give --shape n=N" in call("compile", files / "open.c")[2]
     assert "-D is for nests in C" in call("compile", "zoo:resnet18:small", "-D", "N=3")[2]
-    assert "--profile is for models" in call("run", files / "gemver.c", "--profile")[2]
+    assert "times the loops of a nest" in call("run", files / "gemver.c", "--profile")[2]
 
 
 SEIDEL = """
@@ -337,6 +337,23 @@ def test_nests_are_tuned_as_models_are(files, call):
     assert status == 0 and "nest  " in out
     status, _, err = call("tune", *nest, "--strategy", "as-written", "--records", "off")
     assert status != 0 and "there is no strategy 'as-written'" in err
+
+
+def test_loops_of_nests_are_profiled(files, call):
+    (files / "two.c").write_text(
+        "void two(int n, double x[n], double y[n]) { for (int i = 1; i < n; i++) x[i] += x[i - 1];"
+        " for (int i = 1; i < n; i++) y[i] = y[i - 1] * 0.5; }"
+    )
+    told = ("profile", files / "two.c", "--shape", "n=100", "--threads", "1", "--repeats", "2")
+    status, out, _ = call(*told)
+    assert status == 0 and re.search(r"\d ms +\d+\.\d%  S0", out) and "S1" in out
+    rows = json.loads(call(*told, "--json")[1])["nests"]
+    assert {row["nest"] for row in rows} == {"S0", "S1"} and all(row["ms"] > 0 for row in rows)
+    (files / "data.c").write_text(
+        "void f(int n, int k[n], int y[n]) { for (int i = 0; i < n; i++) y[k[i]] = i; }"
+    )
+    status, _, err = call("profile", files / "data.c", "--shape", "n=9")
+    assert status != 0 and "data decide about loops or indices of the nest 'f'" in err
 
 
 def test_why_a_nest_is_made_so(files, call):

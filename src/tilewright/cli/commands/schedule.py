@@ -189,7 +189,9 @@ def _measured(task: Task, strategy: Strategy, seed: int, trials: int, until: flo
 def _rows(task: Task, planned: Planned) -> Sequence[StageRow]:
     """What each stage of a schedule takes and holds."""
     machine, s = task.machine, planned.schedule
-    measured = {} if isinstance(machine.on, GpuTarget) else nest_times(s, machine.target, machine.threads)
+    measured = (
+        {} if isinstance(machine.on, GpuTarget) else nest_times(s.func, machine.target, machine.threads)
+    )
     return stage_rows(task.program, planned.plan, s.func, stage_seconds(task, planned.plan), measured)
 
 
