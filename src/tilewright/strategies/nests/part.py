@@ -36,7 +36,7 @@ from tilewright.strategies.nests.delayed import delayed_updates
 from tilewright.strategies.nests.lifted import lifted_nest, lifted_program
 from tilewright.strategies.nests.ordered import along_rows, on_machine, ordered_nest
 from tilewright.strategies.nests.tiled import tiled_nest
-from tilewright.strategies.search import Candidate, History, Search, Strategy, Task, Trial, task_key
+from tilewright.strategies.search import AnyTime, Candidate, History, Search, Strategy, Task, Trial, task_key
 from tilewright.support import ArtefactError, ProgramError, ResourceError, ScheduleError
 from tilewright.target import CpuTarget
 
@@ -299,6 +299,11 @@ class _NestSearch:
     def expected_gain(self) -> float:
         """What the program's search says; where there is none it is not known."""
         return 1.0 if self.program is None else self.program.expected_gain()
+
+    def end_by(self, until: float) -> None:
+        """Give the next proposals by that moment of ``time.monotonic``."""
+        if isinstance(self.program, AnyTime):
+            self.program.end_by(until)
 
     def _loops(self) -> Iterator[UnitPlan]:
         yield loops_plan(WRITTEN)

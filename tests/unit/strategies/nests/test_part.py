@@ -10,7 +10,7 @@ from tilewright.cost import Machine
 from tilewright.frontend.nests import scop
 from tilewright.ir import For, function_at, locate, run_function, verify
 from tilewright.plan import UnitPlan, plan_from_json
-from tilewright.strategies import STRATEGIES, History, NestTask, Trial, loops_plan
+from tilewright.strategies import STRATEGIES, AnyTime, History, NestTask, Trial, loops_plan
 from tilewright.strategies.nests.part import MOST, RULE, TILES, WRITTEN, frame_of, resized
 from tilewright.support import ArtefactError, ScheduleError
 from unit.frontend.nests.polybench import KERNELS, arguments, run_python
@@ -126,6 +126,30 @@ def test_of_programs_both_are_searched():
     found = [each.plan for each in task.search(STRATEGIES["descent"], History(), Random(0)).propose(8)]
     frames = [frame_of(plan) is None for plan in found if isinstance(plan, UnitPlan)]
     assert frames[:2] == [False, False] and all(frames[2:]) and len(frames) == 8
+
+
+def test_searches_of_programs_know_when_to_end():
+    task, until = part("gemm", {"NI": 16, "NJ": 16, "NK": 16}), []
+
+    class Late:
+        name = "late"
+
+        def start(self, task, history, rng):
+            return self
+
+        def propose(self, count):
+            return []
+
+        observe = expected_gain = propose
+
+        def end_by(self, moment):
+            until.append(moment)
+
+    search = task.search(Late(), History(), Random(0))
+    assert isinstance(search, AnyTime)
+    search.end_by(7.0)
+    part("seidel_2d", {"N": 9, "T": 2}).search(Late(), History(), Random(0)).end_by(8.0)
+    assert until == [7.0]
 
 
 def test_reasons_have_the_other_ways_with_prices():
