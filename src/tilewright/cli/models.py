@@ -12,12 +12,13 @@ import onnx
 from onnx import ModelProto
 
 from tilewright.cli.arrays import read_feeds
+from tilewright.cli.nests import names_nest, nest_arguments
 from tilewright.cli.options import CompileOptions, parse_assignments
 from tilewright.cli.programs import names_program, open_program
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
 from tilewright.devices import load_fixed, load_model
-from tilewright.driver import CompiledModel, compile_model
+from tilewright.driver import CompiledModel, Nest, compile_model
 from tilewright.frontend import zoo
 from tilewright.ir import Program
 from tilewright.runtime import SavedDynamicModel, SavedModel, is_saved_model
@@ -55,6 +56,8 @@ def source_of(
     """What is compiled, and the arguments of ``compile_model`` but for the plan."""
     arguments = compile_arguments(options)
     source: str | ModelProto | Program = model
+    if isinstance(model, str) and names_nest(model):
+        return model, nest_arguments(model, options)
     if isinstance(model, str) and names_program(model):
         source, arguments["shapes"] = open_program(model, options.shapes)
     return source, arguments
@@ -71,6 +74,7 @@ def compile_for(state: State, model: str | ModelProto, options: CompileOptions) 
         made = compile_model(source, plan=options.plan, progress=progress, **arguments)
     if isinstance(made, CompiledModel):
         return made
+    assert not isinstance(made, Nest)
     sizes = " ".join(f"--shape {name}=N" for name in made.sizes)
     raise click.UsageError(f"{quoted(str(model))} leaves sizes open: give {sizes}")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
-from math import isfinite
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -16,13 +15,11 @@ from tilewright.cli.arrays import read_feeds, write_archive
 from tilewright.cli.files import write_text
 from tilewright.cli.options import CompileOptions, parse_assignments
 from tilewright.cli.state import State
-from tilewright.driver import NEST_STRATEGIES, Nest, TensorInfo, names_c, tune_nest
-from tilewright.frontend import c
+from tilewright.driver import Nest, TensorInfo, compile_model, names_c
 from tilewright.ir import print_function
-from tilewright.strategies import DEFAULT
+from tilewright.report import as_reasons
 from tilewright.support import counted, quoted
 from tilewright.target import CpuTarget, find_target
-from tilewright.tune import OFF
 
 Array = npt.NDArray[Any]
 Sizes = dict[str, int]
@@ -33,29 +30,40 @@ def names_nest(text: str) -> bool:
     return names_c(text) is not None
 
 
-def open_nest(text: str, options: CompileOptions) -> tuple[Nest, Sizes]:
-    """The nest of a C file, and its sizes. Raises UsageError for options that nests do not have."""
+def nest_arguments(text: str, options: CompileOptions) -> dict[str, Any]:
+    """What decides the compilation of a C file, as arguments of ``compile_model``, but for the plan.
+
+    Raises UsageError for options that nests do not have.
+    """
     plain = CompileOptions()
-    for field in ("precision", "accuracy", "winograd", "checks", "plan", "wait_policy"):
+    for field in ("precision", "accuracy", "winograd", "checks", "wait_policy"):
         if getattr(options, field) != getattr(plain, field):
             option = {"checks": "no-checks"}.get(field, field.replace("_", "-"))
             raise click.UsageError(f"--{option} is for models, {quoted(text)} is a nest in C")
-    strategy = NEST_STRATEGIES[0] if options.strategy == DEFAULT else options.strategy
     target = find_target(options.target)
     if not isinstance(target, CpuTarget):
         raise click.UsageError(f"nests are compiled for CPUs, {target.name} is none")
-    sizes: Sizes = {}
-    for name, size in options.shapes.items():
-        if not isinstance(size, int):
-            raise click.UsageError(f"{name} of {quoted(text)} is one size, got {len(size)}")
-        sizes[name] = size
-    path, function = names_c(text) or (text, None)
-    source = c.c_nest(path, function, options.defines, options.headers)
-    nest = Nest(source, target, options.threads, strategy, options.records, sizes)
-    if nest.open_sizes:
-        given = " ".join(f"--shape {name}=N" for name in nest.open_sizes)
+    if strange := next((name for name, size in options.shapes.items() if not isinstance(size, int)), None):
+        raise click.UsageError(f"{strange} of {quoted(text)} is one size, got several")
+    return {
+        "sizes": options.shapes,
+        "target": target,
+        "threads": options.threads,
+        "strategy": options.strategy,
+        "records": options.records,
+        "defines": options.defines,
+        "headers": options.headers,
+    }
+
+
+def open_nest(text: str, options: CompileOptions) -> tuple[Nest, Sizes]:
+    """The nest of a C file, and its sizes. Raises UsageError for open ones, as :func:`nest_arguments`."""
+    made = compile_model(text, plan=options.plan, **nest_arguments(text, options))
+    assert isinstance(made, Nest)
+    if made.open_sizes:
+        given = " ".join(f"--shape {name}=N" for name in made.open_sizes)
         raise click.UsageError(f"{quoted(text)} leaves sizes open: give {given}")
-    return nest, sizes
+    return made, made.sizes
 
 
 def arguments_of(nest: Nest, sizes: Mapping[str, int]) -> list[TensorInfo]:
@@ -107,13 +115,25 @@ def _say_nest(state: State, nest: Nest, sizes: Mapping[str, int]) -> None:
         state.say(f"    nest  {note}")
 
 
-def explain_nest(state: State, text: str, options: CompileOptions, show: str) -> None:
-    """``tilewright explain FILE.c``: what was decided (``groups``), its loops, or its code in some form."""
+def explain_nest(state: State, text: str, options: CompileOptions, show: str, why: str | None) -> None:
+    """``tilewright explain FILE.c``: what was decided (``groups``), its loops, or its code in some form.
+
+    With the name of an array also why the parts that write it are made as they are.
+    """
     nest, sizes = open_nest(text, options)
+    if why is not None:
+        found = [reasons for each in nest.why(why, sizes) for reasons in each]
+        if state.json:
+            rows = [{**asdict(reasons), "margin": reasons.margin} for reasons in found]
+            state.print_json({"command": "explain", "model": text, "why": why, "nests": rows})
+        for reasons in found:
+            state.say(as_reasons(reasons))
+        return
     told = nest.explain(sizes)
     match show:
         case "plan":
-            shown = "\n".join(told["notes"])
+            state.say(nest.plan(sizes).to_json().rstrip())
+            return
         case "schedule":
             shown = "\n".join([*(f"# {note}" for note in told["notes"]), told["schedule"]])
         case "groups" | "loops":
@@ -130,35 +150,16 @@ def explain_nest(state: State, text: str, options: CompileOptions, show: str) ->
         state.say(shown.rstrip())
 
 
-def tune_nest_file(
-    state: State, text: str, options: CompileOptions, budget: str, trials: int, seed: int
-) -> None:
-    """``tilewright tune FILE.c``: sizes of tiles by measuring, kept in the database."""
-    nest, sizes = open_nest(text, replace(options, records=OFF))
-    found = tune_nest(nest, sizes, budget=budget, trials=trials, seed=seed, database=options.records)
+def profile_nest(state: State, text: str, options: CompileOptions, repeats: int) -> None:
+    """``tilewright profile FILE.c``: how long each outermost loop takes by itself, the longest first."""
+    nest, sizes = open_nest(text, options)
+    found = sorted(nest.profile(sizes, repeats).items(), key=lambda each: -each[1])
+    whole = sum(seconds for _, seconds in found)
     if state.json:
-        state.print_json(
-            {
-                "command": "tune",
-                "model": text,
-                "plan": None if found.plan is None else list(found.plan.tiles),
-                "untuned": found.times.untuned if found.plan is not None else None,
-                "best": found.times.best if found.plan is not None else None,
-                "trials": [
-                    {"tiles": list(plan.tiles), "seconds": seconds if isfinite(seconds) else None}
-                    for plan, seconds in found.trials.items()
-                ],
-            }
-        )
-        return
-    for plan, seconds in sorted(found.trials.items(), key=lambda trial: trial[1]):
-        took = f"{seconds * 1e3:.3f} ms" if isfinite(seconds) else "failed"
-        state.say(f"{plan!s:>24}  {took}")
-    if found.plan is None:
-        state.say("nothing is surely faster: the default stays")
-    else:
-        before, after = found.times.untuned * 1e3, found.times.best * 1e3
-        state.say(f"{found.plan}: {before:.3f} ms -> {after:.3f}")
+        rows = [{"nest": name, "ms": seconds * 1e3} for name, seconds in found]
+        state.print_json({"command": "profile", "model": text, "nests": rows})
+    for name, seconds in found:
+        state.say(f"{seconds * 1e3:9.4f} ms {seconds / whole:6.1%}  {name}")
 
 
 def run_nest(

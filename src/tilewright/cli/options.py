@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 
 from tilewright.cli.state import State
-from tilewright.driver import NEST_STRATEGIES, PRECISIONS
+from tilewright.driver import AS_WRITTEN, PRECISIONS
 from tilewright.plan import WINOGRAD_MODES
 from tilewright.strategies import DEFAULT, MEASURED, STRATEGIES
 from tilewright.support import InputError, WaitPolicy, configure_logging, quoted, read_settings
@@ -289,12 +289,12 @@ def compile_options(command: _F) -> _F:
         ),
         click.option(
             "--strategy",
-            type=click.Choice(tuple(dict.fromkeys((DEFAULT, MEASURED, *STRATEGIES, *NEST_STRATEGIES)))),
+            type=click.Choice((DEFAULT, MEASURED, *STRATEGIES, AS_WRITTEN)),
             default=DEFAULT,
             show_default=True,
             help="What chooses the plan of each kernel. When compiling nothing is measured, the analytic "
-            "model decides; tuning measures, by default with auto, several searches at once. Nests in C: "
-            "polyhedral (also by default), or as-written.",
+            "model decides; tuning measures, by default with auto, several searches at once. Of nests in "
+            "C as-written changes nothing.",
         ),
         click.option(
             "--plan",

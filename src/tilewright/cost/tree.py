@@ -35,9 +35,11 @@ from tilewright.ir import (
     Var,
     blocks,
     buffers_of,
+    evaluate_index,
     int_upper,
     loop_env,
     simplify,
+    stmt_children,
     stmt_loads,
     substitute_index,
     var,
@@ -288,20 +290,16 @@ def tree_of(func: LoopFunction, operations: Operations | None = None) -> LoopTre
     kept = {name for name, b in found.items() if b.scope in (REGISTER, TILE)}
     one = Index(1)
 
-    def visit(s: Stmt, env: dict[str, tuple[Index, Index]], around: frozenset[str]) -> tuple[Node, ...]:
-        if isinstance(s, Seq):
-            return tuple(node for each in s.stmts for node in visit(each, env, around))
-        if isinstance(s, Alloc):
-            return visit(s.body, env, around)
-        if isinstance(s, If):
-            return (
-                *visit(s.then, env, around),
-                *(visit(s.orelse, env, around) if s.orelse is not None else ()),
-            )
+    def visit(
+        s: Stmt, env: dict[str, tuple[Index, Index]], around: frozenset[str], middle: Mapping[str, int]
+    ) -> tuple[Node, ...]:
+        if isinstance(s, Seq | If | Alloc):
+            return tuple(node for each in stmt_children(s) for node in visit(each, env, around, middle))
         if isinstance(s, For):
-            extent = _turns(s, env) if s.extent.is_const and s.lo.is_const else UNKNOWN_EXTENT
+            lo, extent = _range(s, env, middle)
             inside = around | {s.var} if extent > 1 else around
-            body = visit(s.body, {**env, s.var: (s.lo, s.hi - 1)}, inside)
+            now = {**middle, s.var: lo + (extent - 1) // 2 * s.step}
+            body = visit(s.body, {**env, s.var: (s.lo, s.hi - 1)}, inside, now)
             return loop(s.var, extent, s.kind.name, body, s.hints)
         return (work(s, env, around),) if isinstance(s, Block) else ()
 
@@ -336,7 +334,23 @@ def tree_of(func: LoopFunction, operations: Operations | None = None) -> LoopTre
                 accesses[placed(ld.buffer, ld.indices, s, env, around, False)] = None
         return Work(s.name, tuple(accesses), max(1, count), element, instruction)
 
-    return LoopTree(visit(func.body, {}, frozenset()))
+    return LoopTree(visit(func.body, {}, frozenset(), {}))
+
+
+def _range(s: For, env: Mapping[str, tuple[Index, Index]], middle: Mapping[str, int]) -> tuple[int, int]:
+    """The first value of a loop and its turns; of one whose range others move, in the ``middle`` of these."""
+    if s.extent.is_const and s.lo.is_const:
+        return s.lo.const, _turns(s, env)
+    try:
+        lo, hi = (evaluate_index(x, middle, _unknown) for x in (s.lo, s.hi))
+    except KeyError:
+        return 0, UNKNOWN_EXTENT
+    return lo, max(1, -((lo - hi) // s.step))
+
+
+def _unknown(e: Expr) -> int:
+    """What data say is known at run time only."""
+    raise KeyError(str(e))
 
 
 def _turns(s: For, env: Mapping[str, tuple[Index, Index]]) -> int:

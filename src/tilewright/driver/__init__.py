@@ -37,9 +37,8 @@ from tilewright.driver.load import OtherLoad as OtherLoad
 from tilewright.driver.measuring import LocalMeasurer as LocalMeasurer
 from tilewright.driver.model import CompiledModel as CompiledModel
 from tilewright.driver.nest_times import nest_times as nest_times
-from tilewright.driver.nest_tuning import tune_nest as tune_nest
 from tilewright.driver.nests import (
-    NEST_STRATEGIES as NEST_STRATEGIES,
+    AS_WRITTEN as AS_WRITTEN,
     Nest as Nest,
     compile_nest as compile_nest,
     names_c as names_c,

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, Self
 
 from tilewright.driver.cluster_worker import candidate_data, limits_data, task_data
 from tilewright.driver.measuring import trial_from
-from tilewright.strategies import Candidate, Task, Trial
+from tilewright.strategies import AnyTask, Candidate, Trial
 from tilewright.support import TargetError, get_logger
 from tilewright.tune import LIMITS, TrialLimits
 
@@ -77,7 +77,7 @@ class _Job:
 
     key: str
     fingerprint: str
-    task: Task
+    task: AnyTask
     candidates: Sequence[Candidate]
     waiting: deque[int]
     trials: list[Trial | None]
@@ -177,7 +177,7 @@ class ClusterMeasurer:
         return PER_WORKER * len(self._workers)
 
     def measure(
-        self, task: Task, candidates: Sequence[Candidate], limits: TrialLimits | None = None
+        self, task: AnyTask, candidates: Sequence[Candidate], limits: TrialLimits | None = None
     ) -> list[Trial]:
         """One trial a candidate, in order; none of those that limits leave no time for.
 
@@ -187,7 +187,7 @@ class ClusterMeasurer:
         return trials
 
     def measure_all(
-        self, jobs: Sequence[tuple[Task, Sequence[Candidate]]], limits: TrialLimits | None = None
+        self, jobs: Sequence[tuple[AnyTask, Sequence[Candidate]]], limits: TrialLimits | None = None
     ) -> list[list[Trial]]:
         """The trials of each task's candidates, in order: all tasks at once, but for those taking turns.
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from tilewright.cost import Machine
 from tilewright.driver.measuring import LocalMeasurer
-from tilewright.ir import parse_program, print_program
+from tilewright.ir import Program, parse_source, print_source
 from tilewright.plan import Accuracy, UnitPlan, plan_from_json
 from tilewright.schedule import load_trace
-from tilewright.strategies import Candidate, Task, Trial
+from tilewright.strategies import AnyTask, Candidate, NestTask, Task, Trial
 from tilewright.target import detect
 from tilewright.tune import TrialLimits
 
@@ -23,7 +23,7 @@ class ClusterWorker:
 
     def __init__(self) -> None:
         self._measurer = LocalMeasurer(workers=1)
-        self._task: tuple[str, Task] | None = None
+        self._task: tuple[str, AnyTask] | None = None
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a request: who it is, or trials of candidates that it is to build or to measure."""
@@ -48,11 +48,13 @@ class ClusterWorker:
         self._measurer.close()
 
 
-def task_data(task: Task) -> dict[str, Any]:
+def task_data(task: AnyTask) -> dict[str, Any]:
     """A task as plain data; its target is told apart."""
+    both = {"program": print_source(task.program), "threads": task.machine.threads}
+    if isinstance(task, NestTask):
+        return both
     return {
-        "program": print_program(task.program),
-        "threads": task.machine.threads,
+        **both,
         "constants": sorted(task.constants),
         "accuracy": task.accuracy.mode,
         "most_error": task.accuracy.most_error,
@@ -61,11 +63,14 @@ def task_data(task: Task) -> dict[str, Any]:
     }
 
 
-def task_from(data: Mapping[str, Any]) -> Task:
+def task_from(data: Mapping[str, Any]) -> AnyTask:
     """A task of this machine from plain data."""
+    program, machine = parse_source(data["program"]), Machine(detect(), int(data["threads"]))
+    if not isinstance(program, Program):
+        return NestTask(program, machine)
     return Task(
-        parse_program(data["program"]),
-        Machine(detect(), int(data["threads"])),
+        program,
+        machine,
         frozenset(data["constants"]),
         Accuracy(data["accuracy"], float(data["most_error"]), frozenset(data["without"])),
         frozenset(data["free"]),

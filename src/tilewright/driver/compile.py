@@ -95,6 +95,7 @@ def compile_model(
     target: str | TargetBase = ...,
     threads: int | None = ...,
     strategy: str | Strategy = ...,
+    plan: ModelPlan | str | None = ...,
     records: Path | str | None = ...,
     defines: Mapping[str, str] | None = ...,
     headers: Sequence[Path | str] = ...,
@@ -187,13 +188,15 @@ def compile_model(
     InputError, TargetError, ResourceError) naming the culprit.
     """
     if sizes is not None:
-        given = (shapes, dynamic, constants, winograd, wait_policy, plan, settings)
+        given = (shapes, dynamic, constants, winograd, wait_policy)
         if any(x is not None for x in given) or (precision, accuracy, checks) != ("f32", "auto", True):
             raise InputError(
-                "of the options of models nests in C have target, threads, strategy and records",
+                "of the options of models nests have target, threads, strategy, plan and records",
                 hint="sizes= settles their sizes, defines= and headers= are for their preprocessor",
             )
-        return compile_nest(model, sizes, target, threads, strategy, records, defines, headers)
+        return compile_nest(
+            model, sizes, target, threads, strategy, records, defines, headers, plan, settings
+        )
     if isinstance(model, str | Path) and names_c(model):
         raise InputError(f"{quoted(str(model))} is a nest in C", hint="give its sizes: sizes={'n': 100}")
     options = read_settings() if settings is None else settings

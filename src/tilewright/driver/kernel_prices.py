@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from tilewright.cost import Machine
 from tilewright.driver.units import Unit
 from tilewright.ir import Program, structural_hash
-from tilewright.strategies import Candidate, Task, Trial
+from tilewright.strategies import AnyTask, Candidate, Task, Trial
 from tilewright.support import ScheduleError, get_logger
 
 _log = get_logger(__name__)
@@ -22,7 +22,7 @@ LEAST_GAIN: Final = 0.02
 class Prices(Protocol):
     """Who says what kernels cost: :class:`tilewright.driver.LocalMeasurer`, or a model."""
 
-    def measure(self, task: Task, candidates: Sequence[Candidate]) -> list[Trial]:
+    def measure(self, task: AnyTask, candidates: Sequence[Candidate]) -> list[Trial]:
         """One trial a candidate, in order."""
 
 

@@ -21,9 +21,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from tilewright.driver.choices import physical_memory
-from tilewright.ir import print_program
+from tilewright.ir import print_source
 from tilewright.plan import UnitPlan
-from tilewright.strategies import Candidate, Status, Task, Trial
+from tilewright.strategies import AnyTask, Candidate, Status, Trial
 from tilewright.support import TargetError, available_cpus, digest_text
 from tilewright.target import detect
 from tilewright.tune import LIMITS, STATUSES, TrialLimits
@@ -148,7 +148,7 @@ class LocalMeasurer:
         self._command = command or (sys.executable, "-P", "-m", "tilewright.driver.measure_worker")
         count = min(available_cpus(), MOST_WORKERS) if workers is None else workers
         self._workers: list[_Worker | None] = [None] * max(1, count)
-        self._task: Task | None = None
+        self._task: AnyTask | None = None
         self._known = _Known("", "")
 
     def __enter__(self) -> Self:
@@ -170,7 +170,7 @@ class LocalMeasurer:
         return tuple(worker.process.pid for worker in self._workers if worker is not None)
 
     def measure(
-        self, task: Task, candidates: Sequence[Candidate], limits: TrialLimits | None = None
+        self, task: AnyTask, candidates: Sequence[Candidate], limits: TrialLimits | None = None
     ) -> list[Trial]:
         """One trial a candidate, in order; none of those that limits leave no time for.
 
@@ -192,7 +192,7 @@ class LocalMeasurer:
         return [trial for trial in trials if trial is not None]
 
     def prepare(
-        self, task: Task, candidates: Sequence[Candidate], limits: TrialLimits | None = None
+        self, task: AnyTask, candidates: Sequence[Candidate], limits: TrialLimits | None = None
     ) -> list[Trial | None]:
         """Only build, for :meth:`measure` to run soon: a trial for each that will not be run.
 
@@ -201,19 +201,19 @@ class LocalMeasurer:
         return self._prepared(task, candidates, self._limits if limits is None else limits)[1]
 
     def _prepared(
-        self, task: Task, candidates: Sequence[Candidate], limits: TrialLimits
+        self, task: AnyTask, candidates: Sequence[Candidate], limits: TrialLimits
     ) -> tuple[list[dict[str, Any]], list[Trial | None], list[int]]:
         """What is asked of each candidate, trials of those that will not be run, where each was built."""
         if task != self._task:
             if task.machine.target.fingerprint != detect().fingerprint:
                 raise TargetError(f"tasks for {task.machine.target.name!r} cannot be timed on this machine")
             self._task = task
-            self._known = _Known(print_program(task.program), task.default().plan.to_json())
+            self._known = _Known(print_source(task.program), task.default().plan.to_json())
         requests = [self._request(task, candidate, limits) for candidate in candidates]
         trials: list[Trial | None] = [None] * len(candidates)
         return requests, trials, self._build(requests, trials, candidates, limits)
 
-    def _request(self, task: Task, candidate: Candidate, limits: TrialLimits) -> dict[str, Any]:
+    def _request(self, task: AnyTask, candidate: Candidate, limits: TrialLimits) -> dict[str, Any]:
         memory = limits.memory_bytes or int(physical_memory() * MEMORY_SHARE)
         return {
             "program": self._known.program,

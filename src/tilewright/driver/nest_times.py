@@ -11,20 +11,21 @@ import numpy as np
 from tilewright.build import Kernel, build
 from tilewright.ir import Alloc, Block, Buffer, LoopFunction, Seq, Stmt, locate, stmt_loads, stmt_writes
 from tilewright.runtime import aligned_empty
-from tilewright.schedule import Schedule
 from tilewright.target import Target
 
 #: Runs of each nest, of which the shortest counts.
 REPEATS: Final = 9
 
 
-def nest_times(schedule: Schedule, target: Target, threads: int, repeats: int = REPEATS) -> dict[str, float]:
+def nest_times(
+    func: LoopFunction, target: Target, threads: int, repeats: int = REPEATS, *, apart: bool = False
+) -> dict[str, float]:
     """Seconds of each nest by the last stage in it: the shortest of some runs, on ones.
 
     Nests are compiled one by one, with all that they read and write as arguments; those of one stage (its
-    initialisation, peeled parts) are counted together. Raises what compiling a schedule raises.
+    initialisation, peeled parts) are counted together. ``apart`` is as in :func:`tilewright.build.build`,
+    whose errors this raises.
     """
-    func = schedule.func
     known = {b.name: b for b in func.buffers}
     out: dict[str, float] = {}
     for nest, inside in _nests(func.body, {}):
@@ -38,9 +39,8 @@ def nest_times(schedule: Schedule, target: Target, threads: int, repeats: int = 
         used = [buffers[name] for name in dict.fromkeys((*read, *written))]
         part = LoopFunction(func.name, func.params, tuple(used), tuple(written), nest, func.assumes)
         label = blocks[-1].stage
-        out[label] = out.get(label, 0.0) + _seconds(
-            build(part, target=target, threads=threads), used, repeats
-        )
+        kernel = build(part, target=target, threads=threads, apart=apart)
+        out[label] = out.get(label, 0.0) + _seconds(kernel, used, repeats)
     return out
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, overload
 
@@ -19,25 +18,37 @@ from tilewright.codegen import emit_c, lower_for_c
 from tilewright.cost import Machine
 from tilewright.driver.choices import chosen_target, chosen_threads
 from tilewright.driver.nest_source import drop_in, prototype
+from tilewright.driver.nest_times import REPEATS, nest_times
+from tilewright.driver.plans import ModelPlan, given_plan, plan_of_kernels
 from tilewright.driver.save_nest import save_nest
 from tilewright.frontend import c, nests
 from tilewright.ir import Buffer, LoopFunction, evaluate_index, function_at, print_function
+from tilewright.plan import Reasons
 from tilewright.runtime import named_arguments, pointed_at, run_in_place
 from tilewright.strategies import (
     DEFAULT,
+    NestTask,
     ScheduledNest,
     Strategy,
-    neighbours_in_registers,
+    best_by_model,
+    find_strategy,
+    for_code_generation,
     schedule_nest,
-    streams_asked_ahead,
 )
-from tilewright.support import InputError, Location, known_names, quoted, read_settings, whole_number
+from tilewright.support import (
+    InputError,
+    Location,
+    Settings,
+    known_names,
+    quoted,
+    read_settings,
+    whole_number,
+)
 from tilewright.target import CpuTarget, Target, TargetBase, detect
-from tilewright.tune import records_at
+from tilewright.tune import OFF, TaskUse, records_at
 
 AS_WRITTEN: Final = "as-written"
 """The name of the strategy that leaves nests in their order, on one thread."""
-NEST_STRATEGIES: Final = ("polyhedral", AS_WRITTEN)
 KERNELS_KEPT: Final = 8
 """Of a nest, the kernels for so many combinations of sizes are kept: the last used."""
 MAX_BYTES: Final = 1 << 40
@@ -55,7 +66,8 @@ class Nest:
     Arrays that are written must be arrays of the right type that may be written; those that are not
     row-major, or whose elements are not aligned, are copied to and fro. Raises InputError for others.
 
-    ``records`` is the database that sizes of tiles are taken from, as in :func:`tilewright.compile`.
+    ``strategy``, ``plan`` and ``records`` are as in :func:`tilewright.compile`: parts of nests that are
+    programs are planned as those are; with the strategy ``as-written`` nothing is changed.
     """
 
     def __init__(
@@ -63,20 +75,24 @@ class Nest:
         source: LoopFunction | c.CNest,
         target: Target | None = None,
         threads: int | None = None,
-        strategy: str = NEST_STRATEGIES[0],
+        strategy: str | Strategy = DEFAULT,
         records: Path | str | None = None,
         sizes: Mapping[str, int] | None = None,
+        plan: ModelPlan | str | None = None,
+        settings: Settings | None = None,
     ) -> None:
-        if strategy not in NEST_STRATEGIES:
-            hint = known_names(strategy, NEST_STRATEGIES, "strategies of nests")
-            raise InputError(f"there is no strategy {strategy!r} of nests", hint=hint)
         self.source = source
-        self.strategy = strategy
+        self._settings = settings
+        self.strategy = strategy if isinstance(strategy, str) else strategy.name
+        """The name of the strategy that decides where nothing else does."""
+        self._strategy = None if strategy == AS_WRITTEN else find_strategy(strategy)
+        self._plan = given_plan(plan)
         self._target, self._threads = target, threads
-        self._records = records_at(records, read_settings())
-        self._kernels: OrderedDict[tuple[int, ...], Kernel] = OrderedDict()
-        self._reaches: dict[tuple[tuple[str, int], ...], dict[str, int | None]] = {}
-        self._read: dict[tuple[int, ...], LoopFunction] = {}
+        self._records = records_at(records, settings or read_settings())
+        self._reached = lru_cache(KERNELS_KEPT)(self._extents)
+        self._at = lru_cache(KERNELS_KEPT)(self._read)
+        self._scheduled = lru_cache(KERNELS_KEPT)(self._made)
+        self._kernel = lru_cache(KERNELS_KEPT)(self._built)
         self.sizes = self._settled(sizes or {})
         """The sizes that are settled for all calls."""
 
@@ -105,7 +121,7 @@ class Nest:
     @property
     def threads(self) -> int:
         """Threads that a run uses."""
-        return chosen_threads(self._threads, read_settings())
+        return chosen_threads(self._threads, self._settings or read_settings())
 
     @property
     def open_sizes(self) -> tuple[str, ...]:
@@ -153,23 +169,21 @@ class Nest:
 
         ``None`` where data decide.
         """
-        if not self._implied or not isinstance(self.source, c.CNest):
+        if not self._implied:
             return {}
-        known = {name: value for name, value in sizes.items() if name not in self._implied}
-        key = tuple(sorted(known.items()))
-        if key not in self._reaches:
-            wide = read_sizes(self.arguments, {}, {**known, **dict.fromkeys(self._implied, MAX_EXTENT)})
-            func = self.source.at(wide)
-            extents: dict[str, int | None] = {
-                name: evaluate_index(func.buffer(array).shape[dim], {})
-                for name, (array, dim) in self._implied.items()
-            }
-            pointers = {name: self._implied[name][0] for name, n in extents.items() if n == MAX_EXTENT}
-            found = poly.outermost_extents(func, list(pointers.values()))
-            while len(self._reaches) >= KERNELS_KEPT:
-                del self._reaches[next(iter(self._reaches))]
-            self._reaches[key] = extents | {name: found[pointer] for name, pointer in pointers.items()}
-        return self._reaches[key]
+        return self._reached(tuple(sorted(each for each in sizes.items() if each[0] not in self._implied)))
+
+    def _extents(self, known: tuple[tuple[str, int], ...]) -> dict[str, int | None]:
+        assert isinstance(self.source, c.CNest)
+        wide = read_sizes(self.arguments, {}, {**dict(known), **dict.fromkeys(self._implied, MAX_EXTENT)})
+        func = self.source.at(wide)
+        extents: dict[str, int | None] = {
+            name: evaluate_index(func.buffer(array).shape[dim], {})
+            for name, (array, dim) in self._implied.items()
+        }
+        pointers = {name: self._implied[name][0] for name, n in extents.items() if n == MAX_EXTENT}
+        found = poly.outermost_extents(func, list(pointers.values()))
+        return extents | {name: found[pointer] for name, pointer in pointers.items()}
 
     def at(self, sizes: Mapping[str, int]) -> LoopFunction:
         """The nest at given sizes, as it is written.
@@ -177,12 +191,15 @@ class Nest:
         Raises InputError for sizes that are missing, strange, out of range, make arrays too large, or with
         which an access leaves its array.
         """
-        return self._at(self._complete(sizes))
+        return self._at(self._key(sizes))
 
-    def _at(self, values: Mapping[str, int]) -> LoopFunction:
-        key = tuple(values[p.name] for p in self.arguments.params)
-        if key in self._read:
-            return self._read[key]
+    def _key(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The values of all sizes, in their order."""
+        values = self._complete(sizes)
+        return tuple(values[p.name] for p in self.arguments.params)
+
+    def _read(self, key: tuple[int, ...]) -> LoopFunction:
+        values = {p.name: value for p, value in zip(self.arguments.params, key, strict=True)}
         places: Mapping[str, Location] = {}
         if isinstance(self.source, c.CNest):
             func, places = self.source.read(values)
@@ -203,22 +220,85 @@ class Nest:
                 where=places.get(outside[0].stage),
                 hint="give sizes that fit the arrays",
             )
-        while len(self._read) >= KERNELS_KEPT:
-            del self._read[next(iter(self._read))]
-        self._read[key] = func
         return func
 
     def scheduled(self, sizes: Mapping[str, int]) -> ScheduledNest:
-        """The nest at given sizes, in the order that its strategy finds, or that records have.
+        """The nest at given sizes, each part by the plan that was given, by records, or by the strategy.
 
-        Raises InputError as :meth:`at` does.
+        Raises InputError as :meth:`at` does, also for the plan of another nest, ArtefactError for one that
+        cannot be carried out.
         """
-        func = self.at(sizes)
+        return self._scheduled(self._key(sizes))
+
+    def _made(self, key: tuple[int, ...]) -> ScheduledNest:
+        func = self._at(key)
         if self.strategy == AS_WRITTEN:
             return ScheduledNest(func, ("as it is written",))
-        machine = Machine(self.target, self.threads)
-        plan = None if self._records is None else self._records.nest(func, machine)
-        return schedule_nest(func, machine, plan)
+        made = schedule_nest(func, Machine(self.target, self.threads), self._chosen)
+        if self._plan is not None:
+            self._plan.require((task.program, self.threads) for task, _ in made.parts)
+        return made
+
+    def _chosen(self, task: NestTask) -> ScheduledNest:
+        """A part by what was given, what was found by tuning, or what the strategy says."""
+        known = None if self._plan is None else self._plan.find(task.program, self.threads)
+        if known is not None:
+            return task.carried_out(known)
+        if self._strategy is None:
+            found = () if self._records is None else self._records.plans(task)
+            return next(iter(found), None) or task.default()
+        program = task.as_program()
+        if program is None:
+            return task.default()
+        return task.carried_out(best_by_model(self._strategy, program).plan)
+
+    def plan(self, sizes: Mapping[str, int] | None = None) -> ModelPlan:
+        """The plan of each part at given sizes, which ``plan=`` takes. Raises what :meth:`scheduled` does."""
+        parts = self.scheduled(sizes or {}).parts
+        made = [(task.program, self.threads, plan) for task, plan in parts]
+        return plan_of_kernels(self.target, made, None)
+
+    def tasks(self, sizes: Mapping[str, int] | None = None) -> tuple[TaskUse, ...]:
+        """The parts that can be tuned at given sizes.
+
+        Not those in which data decide about loops or indices: arrays are drawn for measuring. Raises what
+        :meth:`scheduled` does.
+        """
+        parts = dict.fromkeys(task for task, _ in self.scheduled(sizes or {}).parts)
+        found = [task for task in parts if not poly.data_decides(task.program)]
+        return tuple(TaskUse(task, f"{self.name}, part {n}") for n, task in enumerate(found, 1))
+
+    def profile(self, sizes: Mapping[str, int] | None = None, repeats: int = REPEATS) -> dict[str, float]:
+        """Seconds of each outermost loop, by its last statement: the shortest of some runs alone, on ones.
+
+        Raises what :meth:`scheduled` does, and InputError where data decide about loops or indices.
+        """
+        func = self.at(sizes or {})
+        if poly.data_decides(func):
+            raise InputError(
+                f"data decide about loops or indices of the nest {quoted(self.name)}",
+                hint="its loops are timed one by one, on ones",
+            )
+        made = for_code_generation(self.scheduled(sizes or {}).func, self.target)
+        return nest_times(made, self.target, self.threads, repeats, apart=True)
+
+    def why(self, name: str, sizes: Mapping[str, int] | None = None) -> list[tuple[Reasons, ...]]:
+        """Why each part that writes an array (of the nest's own name: each part) is made as it is.
+
+        Raises InputError where no part writes that.
+        """
+        parts = self.scheduled(sizes or {}).parts
+        found = [(task, plan) for task, plan in parts if name in (self.name, *task.program.outputs)]
+        if not found:
+            known = dict.fromkeys((self.name, *(out for task, _ in parts for out in task.program.outputs)))
+            hint = known_names(name, list(known), "what is written")
+            raise InputError(f"no part of the nest {quoted(self.name)} writes {quoted(name)}", hint=hint)
+        return [task.reasons(plan) for task, plan in found]
+
+    def planned(self, plan: ModelPlan | None) -> Nest:
+        """The same nest by another plan, or by none."""
+        strategy = self._strategy or self.strategy
+        return Nest(self.source, self._target, self._threads, strategy, OFF, self.sizes, plan, self._settings)
 
     def c_source(self, sizes: Mapping[str, int]) -> str:
         """The nest at given sizes as C99 with pragmas of OpenMP, on arrays in place.
@@ -240,16 +320,11 @@ class Nest:
 
     def kernel(self, sizes: Mapping[str, int]) -> Kernel:
         """The compiled function for given sizes; raises InputError as :meth:`scheduled` does."""
-        values = self._complete(sizes)
-        key = tuple(values[p.name] for p in self.arguments.params)
-        if key not in self._kernels:
-            made = neighbours_in_registers(self.scheduled(values).func, self.target)
-            made = streams_asked_ahead(made, self.target)
-            self._kernels[key] = build(made, target=self.target, threads=self.threads, apart=True)
-            while len(self._kernels) > KERNELS_KEPT:
-                self._kernels.popitem(last=False)
-        self._kernels.move_to_end(key)
-        return self._kernels[key]
+        return self._kernel(self._key(sizes))
+
+    def _built(self, key: tuple[int, ...]) -> Kernel:
+        made = for_code_generation(self._scheduled(key).func, self.target)
+        return build(made, target=self.target, threads=self.threads, apart=True)
 
     def save(self, path: str | os.PathLike[str], sizes: Mapping[str, int] | None = None) -> None:
         """Write the nest at given sizes as one file, which ``tilewright.load`` calls without the compiler.
@@ -305,10 +380,11 @@ class Nest:
             if arrays[b.name].shape != shape:
                 got = list(arrays[b.name].shape)
                 raise InputError(f"{quoted(b.name)} must be {b.dtype} of shape {list(shape)}, got {got}")
-        outputs = self._at(values).outputs
+        key = tuple(values[p.name] for p in self.arguments.params)
+        outputs = self._at(key).outputs
 
         def run(table: Mapping[str, Array]) -> None:
-            kernel = self.kernel(values)
+            kernel = self._kernel(key)
             kernel.run([table[b.name] for b in kernel.func.buffers])
 
         run_in_place(given, arrays, outputs, run)
@@ -372,6 +448,8 @@ def compile_nest(
     records: Path | str | None = None,
     defines: Mapping[str, str] | None = None,
     headers: Sequence[Path | str] = (),
+    plan: ModelPlan | str | None = None,
+    settings: Settings | None = None,
 ) -> Nest:
     """A function of a C file (``FILE.c`` or ``FILE.c:NAME``), or one of Python, called on numpy arrays.
 
@@ -386,8 +464,6 @@ def compile_nest(
         )
     if found is None and (defines or headers):
         raise InputError("defines= and headers= are for nests in C")
-    if not isinstance(strategy, str):
-        raise InputError("strategies of nests are named", hint=", ".join(NEST_STRATEGIES))
     machine = chosen_target(target)
     if not isinstance(machine, CpuTarget):
         raise InputError(f"nests are compiled for CPUs, {machine.name} is none")
@@ -397,8 +473,7 @@ def compile_nest(
         read = nests.scop(source).func
     else:
         read = c.c_nest(found[0], found[1], defines, [Path(folder) for folder in headers])
-    name = NEST_STRATEGIES[0] if strategy == DEFAULT else strategy
-    nest = Nest(read, machine, threads, name, records, sizes)
+    nest = Nest(read, machine, threads, strategy, records, sizes, plan, settings)
     if not nest.open_sizes and not nest.decided_by_data:
         nest.kernel({})
     return nest
@@ -414,8 +489,9 @@ def scop(
     sizes: Mapping[str, int] = ...,
     target: str | TargetBase = ...,
     threads: int | None = ...,
-    strategy: str = ...,
+    strategy: str | Strategy = ...,
     records: Path | str | None = ...,
+    plan: ModelPlan | str | None = ...,
 ) -> Callable[[Callable[..., Any]], Nest]: ...
 
 

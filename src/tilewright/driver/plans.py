@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from tilewright.ir import Program, structural_hash
+from tilewright.ir import LoopFunction, Program, structural_hash
 from tilewright.plan import Accuracy, GraphPlan, UnitPlan, graph_plan_from_data, plan_from_json
 from tilewright.support import ArtefactError, InputError, counted, digest_text, get_logger
 from tilewright.target import TargetBase
@@ -39,11 +39,11 @@ class ModelPlan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "units", MappingProxyType(dict(self.units)))
 
-    def find(self, program: Program, threads: int) -> UnitPlan | None:
+    def find(self, program: Program | LoopFunction, threads: int) -> UnitPlan | None:
         """The plan of a kernel, if there is one."""
         return self.units.get(unit_key(program, threads))
 
-    def require(self, kernels: Iterable[tuple[Program, int]]) -> None:
+    def require(self, kernels: Iterable[tuple[Program | LoopFunction, int]]) -> None:
         """Check that this is the plan of a model of these kernels, each with its threads.
 
         Where it has some of them, the log says how many. Raises InputError where it has none.
@@ -88,7 +88,7 @@ class ModelPlan:
         return json.dumps(data, indent=1) + "\n"
 
 
-def unit_key(program: Program, threads: int) -> str:
+def unit_key(program: Program | LoopFunction, threads: int) -> str:
     """What the plan of a kernel is found by: its program but for names, and its threads."""
     return f"{structural_hash(program)}/{threads}"
 
@@ -103,7 +103,9 @@ def graph_key(plan: GraphPlan, units: Iterable[str], target: str, accuracy: Accu
 
 
 def plan_of_kernels(
-    target: TargetBase, kernels: Iterable[tuple[Program, int, UnitPlan]], graph: GraphPlan | None
+    target: TargetBase,
+    kernels: Iterable[tuple[Program | LoopFunction, int, UnitPlan]],
+    graph: GraphPlan | None,
 ) -> ModelPlan:
     """The plan of a model from those of its kernels and the threads of each."""
     units = {unit_key(program, threads): plan for program, threads, plan in kernels}

@@ -17,6 +17,7 @@ from tilewright.driver.graph_tuning import GraphTuning, with_tuned_graph
 from tilewright.driver.layout_tuning import LayoutTuning, with_tuned_layouts
 from tilewright.driver.measuring import LocalMeasurer
 from tilewright.driver.model import CompiledModel
+from tilewright.driver.nests import Nest
 from tilewright.driver.network import network_of, tasks_of
 from tilewright.driver.plans import ModelPlan, graph_key, unit_key
 from tilewright.driver.ray_pool import cluster_measurer
@@ -25,7 +26,7 @@ from tilewright.frontend import Source
 from tilewright.ir import Program
 from tilewright.plan import GraphPlan, UnitPlan, read_accuracy
 from tilewright.strategies import JointStrategy, Strategy, find_strategy
-from tilewright.support import InputError, Settings, available_cpus, read_settings, whole_number
+from tilewright.support import InputError, Settings, available_cpus, quoted, read_settings, whole_number
 from tilewright.target import detect
 from tilewright.tune import (
     AUTO,
@@ -62,7 +63,7 @@ class Tuned:
 
     results: tuple[TaskResult, ...]
     plan: ModelPlan
-    model: CompiledModel
+    model: CompiledModel | Nest
     whole: Comparison | None = None
     graph: GraphTuning | None = None
     layouts: LayoutTuning | None = None
@@ -115,8 +116,10 @@ def tune_model(
     computes, which contractions are joined, which kernels take a batch in parts; with ``joint`` another part
     to the layouts of values. Each is kept where the whole network is faster with it.
 
-    Raises InputError for an unknown strategy or budget or no trials, ArtefactError for a file that is no
-    database, TargetError for a device, and what compiling raises.
+    Of a nest (``sizes`` is among the options) the parts are tasks, by themselves alone.
+
+    Raises InputError for an unknown strategy or budget or no trials, and for a nest with no part to tune,
+    ArtefactError for a file that is no database, TargetError for a device, and what compiling raises.
     """
     chosen = find_tuner(strategy)
     count = whole_number(trials)
@@ -126,9 +129,12 @@ def tune_model(
     until = begin + seconds_of(budget)
     given = options.get("plan")
 
-    def recompile(plan: ModelPlan | None) -> CompiledModel:
+    def compiled(plan: ModelPlan | None) -> object:
         more = options if plan is None else {**options, "plan": plan}
-        made = compile_model(model, **{**more, "records": OFF, "settings": settings})
+        return compile_model(model, **{**more, "records": OFF, "settings": settings})
+
+    def recompile(plan: ModelPlan | None) -> CompiledModel:
+        made = compiled(plan)
         if not isinstance(made, CompiledModel):
             raise InputError(
                 "a model whose sizes are open cannot be tuned",
@@ -140,6 +146,25 @@ def tune_model(
         now = time.monotonic()
         watch(replace(event, elapsed=now - begin, left=until - now))
 
+    nest = compiled(None)
+    if isinstance(nest, Nest):
+        uses = nest.tasks()
+        if not uses:
+            raise InputError(
+                f"the nest {quoted(nest.name)} has no part to tune: it is to stay as it is written, or data "
+                "decide about loops or indices, and arrays are drawn for measuring"
+            )
+        with (
+            Database(database_path(database, settings)) as records,
+            measurer_of(cluster) as measurer,
+            start_database() as start,
+        ):
+            limits = Budget(count, until)
+            results = tune_tasks(
+                uses, chosen, measurer, records, limits, seed, watch=told, again=again, start=start
+            )
+        plan = _plan(nest, results)
+        return Tuned(tuple(results), plan, nest.planned(plan))
     default = recompile(None)
     uses = tasks_of(default)
     (untuned,) = timed_in_turns([default.bind(default.sample_feeds()).run], 1)
@@ -161,6 +186,7 @@ def tune_model(
                 uses, chosen, measurer, records, limits, seed, watch=told, again=again, start=start
             )
         tuned = _checked(base, results, recompile, records, around, told)
+        assert isinstance(tuned.model, CompiledModel)
         _keep_network(records, tuned.model, untuned, tuned.whole)
         return tuned
 
@@ -363,7 +389,7 @@ def _keep_graph(
             records.keep_graph(key, GraphRecord(plan, found.best, found.untuned))
 
 
-def _plan(model: CompiledModel, results: Iterable[TaskResult]) -> ModelPlan:
+def _plan(model: CompiledModel | Nest, results: Iterable[TaskResult]) -> ModelPlan:
     base = model.plan()
     units: dict[str, UnitPlan] = dict(base.units)
     for done in results:

@@ -166,13 +166,18 @@ from tilewright.ir.interp_memory import (
     RaceError as RaceError,
     RepeatedInstanceError as RepeatedInstanceError,
 )
-from tilewright.ir.parser import parse_function as parse_function, parse_program as parse_program
+from tilewright.ir.parser import (
+    parse_function as parse_function,
+    parse_program as parse_program,
+    parse_source as parse_source,
+)
 from tilewright.ir.printer import (
     function_lines as function_lines,
     print_expr as print_expr,
     print_function as print_function,
     print_index as print_index,
     print_program as print_program,
+    print_source as print_source,
     print_stmt as print_stmt,
 )
 from tilewright.ir.program import (
@@ -250,6 +255,7 @@ from tilewright.ir.stmt import (
     holds as holds,
     is_thread as is_thread,
     outermost as outermost,
+    pred_loads as pred_loads,
     seq as seq,
     stmt_children as stmt_children,
     stmt_exprs as stmt_exprs,
@@ -261,6 +267,7 @@ from tilewright.ir.stmt import (
     with_stmt_children as with_stmt_children,
 )
 from tilewright.ir.structure import (
+    canonical as canonical,
     canonical_function as canonical_function,
     canonical_program as canonical_program,
     structural_hash as structural_hash,

@@ -78,6 +78,11 @@ def parse_program(text: str) -> Program:
     return _parse(text, lambda p, body: p.program(body))
 
 
+def parse_source(text: str) -> Program | LoopFunction:
+    """The program or the loop function that a text describes; ParseError where it describes neither."""
+    return parse_function(text) if text.startswith("function(") else parse_program(text)
+
+
 def _parse(text: str, read: Callable[[_Parser, list[ast.stmt]], _T]) -> _T:
     if len(text) > MAX_TEXT:
         raise ParseError(f"the text has {len(text)} characters, more than {MAX_TEXT}")

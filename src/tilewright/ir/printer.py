@@ -436,6 +436,11 @@ def print_program(program: Program, mark: str | Collection[str] | None = None) -
     return printer.text((mark,) if isinstance(mark, str) else mark or ())
 
 
+def print_source(source: Program | LoopFunction) -> str:
+    """A program or a loop function as text."""
+    return print_program(source) if isinstance(source, Program) else print_function(source)
+
+
 def print_stmt(stmt: Stmt, buffers: Iterable[Buffer] = (), params: Iterable[Param] = ()) -> str:
     """A statement as it stands in a function's text; loads of buffers not given state their type."""
     printer = Printer(params, {b.name: b.dtype for b in buffers})

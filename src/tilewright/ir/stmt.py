@@ -545,15 +545,8 @@ def stmt_exprs(s: Stmt) -> list[Expr]:
     """All scalar expressions of a statement tree, block bodies and opaque indices included."""
     out: list[Expr] = []
 
-    def of_index(i: Index | None) -> None:
-        if i is not None:
-            out.extend(walk_index(i))
-
-    def of_pred(p: Pred) -> None:
-        for c in p:
-            of_index(c.index)
-            if c.expr is not None:
-                out.append(c.expr)
+    def of_index(i: Index) -> None:
+        out.extend(walk_index(i))
 
     def visit(node: Stmt) -> None:
         match node:
@@ -570,12 +563,12 @@ def stmt_exprs(s: Stmt) -> list[Expr]:
             case Sync():
                 of_index(node.item)
             case If():
-                of_pred(node.cond)
+                out.extend(pred_exprs(node.cond))
             case For():
                 of_index(node.lo)
                 of_index(node.hi)
             case Block():
-                of_pred(node.where)
+                out.extend(pred_exprs(node.where))
                 for i in node.bind:
                     of_index(i)
                 if node.init is not None:
@@ -588,6 +581,22 @@ def stmt_exprs(s: Stmt) -> list[Expr]:
 
     visit(s)
     return out
+
+
+def pred_exprs(p: Pred) -> list[Expr]:
+    """All scalar expressions of a predicate, those in indices included."""
+    out: list[Expr] = []
+    for c in p:
+        if c.index is not None:
+            out.extend(walk_index(c.index))
+        if c.expr is not None:
+            out.append(c.expr)
+    return out
+
+
+def pred_loads(p: Pred) -> list[Load]:
+    """All loads of a predicate, duplicates included."""
+    return [ld for e in pred_exprs(p) for ld in loads(e)]
 
 
 def stmt_loads(s: Stmt) -> list[Load]:

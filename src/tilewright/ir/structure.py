@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import overload
 
 from tilewright.ir.buffer import Buffer, IndexMap
 from tilewright.ir.expr import Expr, Load, map_expr, map_indices
@@ -29,7 +30,7 @@ from tilewright.ir.index import (
     mod,
     var,
 )
-from tilewright.ir.printer import print_function, print_program
+from tilewright.ir.printer import print_source
 from tilewright.ir.program import Program, Stage
 from tilewright.ir.rewrite import map_accesses, map_pred
 from tilewright.ir.stmt import (
@@ -65,9 +66,16 @@ def structural_hash(f: LoopFunction | Program) -> str:
 
 
 def _canonical_text(f: LoopFunction | Program) -> str:
-    if isinstance(f, Program):
-        return print_program(canonical_program(f))
-    return print_function(canonical_function(f))
+    return print_source(canonical(f))
+
+
+@overload
+def canonical(f: LoopFunction) -> LoopFunction: ...
+@overload
+def canonical(f: Program) -> Program: ...
+def canonical(f: LoopFunction | Program) -> LoopFunction | Program:
+    """A function or a program with canonical names: structurally equal ones become equal."""
+    return canonical_program(f) if isinstance(f, Program) else canonical_function(f)
 
 
 def canonical_function(func: LoopFunction) -> LoopFunction:

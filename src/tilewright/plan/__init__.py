@@ -73,7 +73,7 @@ from tilewright.plan.space import Combinations, Space
 from tilewright.plan.unit import UnitPlan, build_unit, rewritten, written
 from tilewright.plan.unit_text import MAX_BYTES as PLAN_BYTES, plan_from_json
 from tilewright.plan.varied import Variants
-from tilewright.plan.why import Candidate, Reasons, why
+from tilewright.plan.why import Candidate, Reasons, of_loops, why
 
 __all__ = [
     "ACCURACIES",
@@ -165,6 +165,7 @@ __all__ = [
     "neighbours",
     "nest_of",
     "no_kernel",
+    "of_loops",
     "owned_values",
     "plan_from_json",
     "plan_groups",

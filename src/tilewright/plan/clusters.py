@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from tilewright import tiling
+from tilewright.ir import LoopFunction
 from tilewright.plan.catalog import RULES
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.rule import Asked, Cluster, Context, Nest, Rule
@@ -23,6 +24,11 @@ class Planned:
 
     plan: UnitPlan
     schedule: Schedule
+
+    @property
+    def func(self) -> LoopFunction:
+        """The scheduled function."""
+        return self.schedule.func
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -68,9 +68,16 @@ class Reasons:
 
 
 def why(
-    program: Program, plan: UnitPlan, machine: Machine, constants: Collection[str] = ()
+    program: Program,
+    plan: UnitPlan,
+    machine: Machine,
+    constants: Collection[str] = (),
+    others: Iterable[Candidate] = (),
 ) -> tuple[Reasons, ...]:
-    """The reasons for each nest of a kernel. Raises ArtefactError for the plan of another program."""
+    """The reasons for each nest of a kernel; ``others`` are more ways to make the whole of it.
+
+    Raises ArtefactError for the plan of another program.
+    """
     variants = Variants(program, plan, machine, constants)
     plan = variants.plan
     found = [_reasons(variants, n) for n in range(len(plan.nests))]
@@ -78,7 +85,8 @@ def why(
     at = max(range(len(found)), key=lambda n: found[n].taken.seconds or 0.0, default=None)
     if at is not None:
         rest = sum(each.taken.seconds or 0.0 for n, each in enumerate(found) if n != at)
-        found[at] = _with(found[at], _by_other_methods(program, plan, machine, constants), rest)
+        others = (*_by_other_methods(program, plan, machine, constants), *others)
+        found[at] = _with(found[at], others, rest)
     return tuple(found)
 
 
@@ -154,7 +162,7 @@ def _planned_otherwise(
     plan = plan_unit(program, machine, constants, accuracy=accuracy).plan
     _, context = rewritten(program, plan, machine, constants)
     loops = context.loops(plan.nests)
-    return Candidate(name, change) if loops is None else _of_loops(context, name, change, loops)
+    return Candidate(name, change) if loops is None else of_loops(machine, name, change, loops)
 
 
 def _priced(context: Context, nest: Nest, change: str) -> Candidate:
@@ -164,14 +172,15 @@ def _priced(context: Context, nest: Nest, change: str) -> Candidate:
     except ScheduleError:
         return Candidate(nest.rule, change)
     if loops is not None:
-        return _of_loops(context, nest.rule, change, loops)
+        return of_loops(context.machine, nest.rule, change, loops)
     own = None if nest.choice is None else RULES[nest.rule].seconds(matched(context, nest), nest.choice)
     return Candidate(nest.rule, change, own)
 
 
-def _of_loops(context: Context, rule: str, change: str, loops: LoopTree) -> Candidate:
-    clock = context.machine.clock_hz
-    found = [cost_of(LoopTree((nest,)), context.machine) for nest in loops.nests]
+def of_loops(machine: Machine, rule: str, change: str, loops: LoopTree) -> Candidate:
+    """Loops that a rule makes, with their price."""
+    clock = machine.clock_hz
+    found = [cost_of(LoopTree((nest,)), machine) for nest in loops.nests]
     whole = sum(found, Cost())
     terms = {term.name: getattr(whole, term.name) / clock for term in fields(Cost)}
     return Candidate(rule, change, sum(cost.cycles for cost in found) / clock, terms)
@@ -191,7 +200,7 @@ def _by_other_rules(context: Context, nest: Nest) -> Iterator[Candidate]:
         apart = [_by_default(context, Cluster("elementwise", name)) for name in stages]
         loops = context.loops(each for each in apart if each is not None)
         if None not in apart and loops is not None:
-            yield _of_loops(context, "elementwise", "each stage in a nest of its own", loops)
+            yield of_loops(context.machine, "elementwise", "each stage in a nest of its own", loops)
 
 
 def _by_default(context: Context, cluster: Cluster) -> Nest | None:

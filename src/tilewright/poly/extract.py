@@ -48,6 +48,7 @@ from tilewright.ir import (
     is_opaque,
     is_thread,
     locate,
+    pred_loads,
     substitute_index,
     substitute_pred,
     sums_lanes,
@@ -399,6 +400,11 @@ class _Extractor:
             reads += [self.loose(name, x, block, space, domain, c) for name, x in touched]
             writes += [self.loose(name, x, block, space, domain, c) for name, x in block.writes]
             reads += writes  # what may not be overwritten flows through
+        # what decides whether a statement runs is read, too; conditions are over loops
+        outside = replace(c, scope=None)
+        for pred in (c.conditions, *c.excluded):
+            for load in dict.fromkeys(pred_loads(pred)):
+                reads.append(self.access(load.buffer, load.indices, space, domain, False, outside, None))
         self.statements.append(
             PolyStatement(
                 name=name,

@@ -13,6 +13,7 @@ from tilewright.ir import (
     Buffer,
     For,
     Index,
+    Load,
     LoopFunction,
     Window,
     fresh_name,
@@ -46,6 +47,7 @@ class Frame:
     team: tuple[int, str] | None = None  # row with the number of a block of threads, the loop that makes it
     threads: Mapping[str, int] = field(default_factory=dict)  # hardware axis -> row with the coordinate
     unsure: bool = False  # under a data-dependent condition
+    tested: tuple[tuple[Load, Mapping[str, int]], ...] = ()  # what such conditions read, in which scope
 
     @property
     def n(self) -> int:

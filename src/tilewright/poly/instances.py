@@ -35,6 +35,7 @@ from tilewright.ir import (
     Teams,
     Window,
     is_opaque,
+    pred_loads,
     stmt_children,
     sums_lanes,
 )
@@ -254,6 +255,7 @@ class _Lister:
 
     def branch(self, s: If, f: Frame, place: _Place) -> _Timed:
         known, sure = self.condition(s.cond, f)
+        f = f if sure else _testing(s.cond, f)
         then = f.take(known) if sure else replace(f.take(known), unsure=True)
         parts = [partial(self.visit, s.then, then, place)]
         if s.orelse is not None:
@@ -280,6 +282,7 @@ class _Lister:
 
     def block(self, b: Block, f: Frame) -> _Timed:
         keep, sure = self.condition(b.where, f)
+        f = f if sure else _testing(b.where, f)
         if not keep.all():
             f = f.take(keep)
         env = f.env(self.params)
@@ -348,6 +351,13 @@ class _Lister:
                     reads.append(Reads(None, f.storage(win.buffer), rows, cells, True))
                 if win.mode != "r":
                     writes.append(Writes(f.storage(win.buffer), rows, cells, False))
+        # what decides whether a statement runs is read, too
+        for load, scope in f.tested:
+            outside = replace(f, scope=scope)
+            rows, cells, _ = self.memory.cells(
+                load.buffer, load.indices, None, outside, outside.env(self.params)
+            )
+            reads.append(Reads(None, f.storage(load.buffer), rows, cells, True))
         position = place.counter[0]
         place.counter[0] += 1
         axes = tuple(sorted(self.memory.axes))
@@ -362,6 +372,11 @@ class _Lister:
     ) -> Reads:
         rows, cells, spread = self.memory.cells(load.buffer, load.indices, mask, f, env, block)
         return Reads(load, f.storage(load.buffer), rows, cells, spread)
+
+
+def _testing(pred: Pred, f: Frame) -> Frame:
+    """The executions below a condition that reads data."""
+    return replace(f, tested=(*f.tested, *((load, f.scope) for load in dict.fromkeys(pred_loads(pred)))))
 
 
 def list_instances(func: LoopFunction, params: Mapping[str, int] | None = None) -> Instances:

@@ -13,12 +13,13 @@ from tilewright.strategies.default import default_schedule
 from tilewright.strategies.joint.settings import NETWORK, OPERATOR, QUICK, JointSettings
 from tilewright.strategies.joint.strategy import JointStrategy
 from tilewright.strategies.nests import (
-    RULE,
-    NestPlan,
+    WRITTEN,
+    AnyTask,
+    NestTask,
     ScheduledNest,
-    neighbours_in_registers,
+    for_code_generation,
+    loops_plan,
     schedule_nest,
-    streams_asked_ahead,
     work,
 )
 from tilewright.strategies.pricing import Prices
@@ -31,15 +32,16 @@ __all__ = [
     "ON_DEVICES",
     "OPERATOR",
     "QUICK",
-    "RULE",
     "STRATEGIES",
+    "WRITTEN",
+    "AnyTask",
     "AnyTime",
     "BeamStrategy",
     "Candidate",
     "History",
     "JointSettings",
     "JointStrategy",
-    "NestPlan",
+    "NestTask",
     "Prices",
     "ScheduledNest",
     "Search",
@@ -50,9 +52,9 @@ __all__ = [
     "best_by_model",
     "default_schedule",
     "find_strategy",
-    "neighbours_in_registers",
+    "for_code_generation",
+    "loops_plan",
     "schedule_nest",
     "stage_seconds",
-    "streams_asked_ahead",
     "work",
 ]

@@ -7,14 +7,14 @@ by whoever runs it, with the default plan measured first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from random import Random
 from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.cost import Machine
-from tilewright.ir import Program, structural_hash
-from tilewright.plan import AUTO, Accuracy, Planned, UnitPlan, build_unit, plan_unit
+from tilewright.ir import LoopFunction, Program, canonical, structural_hash
+from tilewright.plan import AUTO, Accuracy, Planned, UnitPlan, build_unit, plan_unit, renamed_plan
 from tilewright.schedule import Schedule, Trace
 
 #: What became of a candidate: it ran, a step or code generation refused it, its process ended or did not,
@@ -44,14 +44,46 @@ class Task:
         """The default plan, carried out."""
         return _default(self)
 
+    def carried_out(self, plan: UnitPlan) -> Planned:
+        """The program by a plan. Raises ScheduleError or ArtefactError where it is refused."""
+        return Planned(plan, build_unit(self.program, plan, self.machine, self.constants))
+
+    def canonical(self) -> Task:
+        """The same under canonical names."""
+        arguments = (*self.program.inputs, *self.program.outputs)
+        names = {b.name: f"a{n}" for n, b in enumerate(arguments)}
+        return replace(
+            self,
+            program=canonical(self.program),
+            constants=frozenset(names[name] for name in self.constants),
+            free=frozenset(names[name] for name in self.free),
+        )
+
+    def renamed(self, plan: UnitPlan, source: Program | LoopFunction) -> UnitPlan:
+        """The plan of ``source``, which is equal but for names, for this program.
+
+        Raises ArtefactError where it is not, ScheduleError where a rewrite is refused.
+        """
+        if source == self.program or not isinstance(source, Program):
+            return plan
+        return renamed_plan(plan, source, self.program, self.machine)
+
+    def search(self, strategy: Strategy, history: History, rng: Random) -> Search:
+        """The search of a strategy."""
+        return strategy.start(self, history, rng)
+
     @property
     def key(self) -> str:
         """A digest of the program but for names, and of the machine: what records are found by."""
-        target = self.machine.on
-        key = f"{structural_hash(self.program)}/{target.fingerprint[:16]}/{self.machine.threads}"
+        key = task_key(self.program, self.machine)
         arguments = (*self.program.inputs, *self.program.outputs)
         free = ",".join(str(n) for n, b in enumerate(arguments) if b.name in self.free)
         return f"{key}/free {free}" if free else key
+
+
+def task_key(program: Program | LoopFunction, machine: Machine) -> str:
+    """A digest of a program or a nest but for names, and the machine."""
+    return f"{structural_hash(program)}/{machine.on.fingerprint[:16]}/{machine.threads}"
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -5,7 +5,6 @@ from tilewright.tune.database import (
     MEMORY as MEMORY,
     Database as Database,
     GraphRecord as GraphRecord,
-    NestRecord as NestRecord,
     Record as Record,
     TaskRow as TaskRow,
 )
@@ -26,7 +25,6 @@ from tilewright.tune.network import Link as Link, Network as Network, Step as St
 from tilewright.tune.records import (
     OFF as OFF,
     Records as Records,
-    nest_key as nest_key,
     records_at as records_at,
 )
 from tilewright.tune.schema import STATUSES as STATUSES

@@ -2,7 +2,7 @@
 
 Only one process writes; others may read meanwhile (write-ahead logging). A record is a hint, never believed:
 whoever takes a plan from it carries it out under the same checks as any other, and compares the function's
-digest. Programs and plans are in it under canonical names (:func:`tilewright.ir.canonical_program`), so that
+digest. Programs and plans are in it under canonical names (:func:`tilewright.ir.canonical`), so that
 one model's records serve another one.
 """
 
@@ -23,10 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tilewright.ir import print_program
+from tilewright.ir import print_source
 from tilewright.plan import GraphPlan, UnitPlan, graph_plan_from_data, plan_from_json
 from tilewright.schedule import Trace, load_trace
-from tilewright.strategies import Candidate, NestPlan, Task, Trial
+from tilewright.strategies import AnyTask, Candidate, Trial
 from tilewright.support import ArtefactError, get_logger
 from tilewright.tune.network import Network, network_from_json
 from tilewright.tune.schema import COLUMNS, LATER, NUMBERS, OPTIONAL, SCHEMA, STATUSES, VERSION
@@ -73,15 +73,6 @@ class GraphRecord:
     """The decisions about a model's graph that were kept, seconds of a run with them and by default."""
 
     plan: GraphPlan
-    seconds: float
-    untuned: float
-
-
-@dataclass(frozen=True, slots=True)
-class NestRecord:
-    """The plan that was kept for a nest, its seconds, and those of the default plan beside it."""
-
-    plan: NestPlan
     seconds: float
     untuned: float
 
@@ -221,12 +212,12 @@ class Database:
             )
         return int(made.lastrowid or 0)
 
-    def declare(self, task: Task, label: str, key: str) -> None:
+    def declare(self, task: AnyTask, label: str, key: str) -> None:
         """Have a task in the database, by its key; its program should have canonical names."""
         row = (
             key,
             label,
-            print_program(task.program),
+            print_source(task.program),
             task.machine.target.fingerprint,
             task.machine.threads,
         )
@@ -286,14 +277,6 @@ class Database:
         row = (key, json.dumps(record.plan.to_data()), record.seconds, record.untuned)
         with self._reading(), self._connection:
             self._connection.execute("INSERT OR REPLACE INTO graphs VALUES (?, ?, ?, ?)", row)
-
-    def keep_nest(self, key: str, record: NestRecord | None) -> None:
-        """Keep the plan of a nest in place of an earlier one, or none."""
-        with self._reading(), self._connection:
-            self._connection.execute("DELETE FROM nests WHERE key = ?", (key,))
-            if record is not None:
-                row = (key, json.dumps(record.plan.tiles), record.seconds, record.untuned)
-                self._connection.execute("INSERT INTO nests VALUES (?, ?, ?, ?)", row)
 
     def keep_network(self, network: Network, *, compared: bool) -> None:
         """Keep what tasks make up, in place of what was kept of the same network.
@@ -365,17 +348,6 @@ class Database:
         except (ValueError, TypeError, RecursionError) as error:
             raise ArtefactError(f"the decisions about a graph are not JSON: {error}") from None
         return GraphRecord(plan, seconds, untuned)
-
-    def nest(self, key: str) -> NestRecord | None:
-        """The plan that was kept for a nest. Raises ArtefactError where it was edited."""
-        if not self._has("nests"):
-            return None
-        rows = self._all("SELECT tiles, seconds, untuned FROM nests WHERE key = ?", key)
-        return nest_record(*rows[0]) if rows else None
-
-    def nests(self) -> Iterator[tuple[str, NestRecord]]:
-        """The key and the record of every nest. Raises ArtefactError where one was edited."""
-        yield from ((key, nest_record(*row)) for key, *row in self.rows("nests"))
 
     def networks(self) -> tuple[Network, ...]:
         """What was tuned. Raises ArtefactError where the text of one was edited."""
@@ -465,15 +437,6 @@ def _record(row: tuple[Any, ...]) -> Record:
         raise ArtefactError("a record is of a plan and of a function's digest")
     _check_times(seconds, untuned)
     return Record(task, plan, func, seconds, untuned)
-
-
-def nest_record(tiles: object, seconds: object, untuned: object) -> NestRecord:
-    """A record of a nest from its columns. Raises ArtefactError where it was edited."""
-    try:
-        plan = NestPlan(tuple(json.loads(str(tiles))))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ArtefactError(f"the tiles of a nest are not JSON: {error}") from None
-    return NestRecord(plan, *_check_times(seconds, untuned))
 
 
 def _check_times(seconds: object, untuned: object) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from math import ceil, comb, log2
 from statistics import median
 from typing import Final
 
-from tilewright.strategies import Candidate, Task, Trial
+from tilewright.strategies import AnyTask, Candidate, Trial
 from tilewright.tune.measure import Measurer, TrialLimits
 
 #: Leaders that are measured again beside the default plan: the first minimum lies.
@@ -56,7 +56,7 @@ def least_rounds(leaders: int) -> int:
 
 
 def decide(
-    task: Task,
+    task: AnyTask,
     default: Candidate,
     leaders: Sequence[Candidate],
     measurer: Measurer,

@@ -6,18 +6,18 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from tilewright.ir import parse_program
+from tilewright.ir import parse_source
 from tilewright.plan import PLAN_BYTES
 from tilewright.support import ArtefactError, UserError
-from tilewright.tune.database import Database, nest_record
+from tilewright.tune.database import Database
 from tilewright.tune.network import network_from_json
 from tilewright.tune.schema import COLUMNS, NUMBERS, OPTIONAL, STATUSES, VERSION
 
 FORMAT: Final = "tilewright-records"
 #: In the order in which they are written: what others refer to comes first.
-TABLES: Final = ("tasks", "trials", "records", "graphs", "networks", "nests")
+TABLES: Final = ("tasks", "trials", "records", "graphs", "networks")
 #: Those whose rows are of no task of their own.
-_WHOLE: Final = frozenset({"graphs", "networks", "nests"})
+_WHOLE: Final = frozenset({"graphs", "networks"})
 #: Numbers are below this: SQLite's integers are.
 MOST_NUMBER: Final = 1 << 63
 
@@ -125,11 +125,6 @@ def _check(number: int, table: str, data: dict[str, Any]) -> None:
         raise ArtefactError(f"line {number}: seconds of a record are more than none")
     if table == "trials" and data["status"] not in STATUSES:
         raise ArtefactError(f"line {number}: a status is one of {', '.join(STATUSES)}")
-    if table == "nests":
-        try:
-            nest_record(data["tiles"], float(data["seconds"]), float(data["untuned"]))
-        except ArtefactError as error:
-            raise ArtefactError(f"line {number}: {error.what}") from None
     if table == "networks":
         found = network_from_json(data["network"])
         if found != found.without_schedules() or found.key != data["key"]:
@@ -138,6 +133,6 @@ def _check(number: int, table: str, data: dict[str, Any]) -> None:
             )
     if table == "tasks":
         try:
-            parse_program(data["program"])
+            parse_source(data["program"])
         except UserError as error:
             raise ArtefactError(f"line {number}: its program cannot be read: {error.what}") from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Protocol, runtime_checkable
 
-from tilewright.strategies import Candidate, Task, Trial
+from tilewright.strategies import AnyTask, Candidate, Trial
 
 #: Seconds for which a candidate is run, at most, and in one of several turns; runs at least.
 SECONDS: Final = 0.03
@@ -50,7 +50,7 @@ class Measurer(Protocol):
     """Who builds, checks and times candidates; a candidate that fails in any way is a trial with a reason."""
 
     def measure(
-        self, task: Task, candidates: Sequence[Candidate], limits: TrialLimits = LIMITS
+        self, task: AnyTask, candidates: Sequence[Candidate], limits: TrialLimits = LIMITS
     ) -> list[Trial]:
         """One trial a candidate, in order; results are compared with those of the default plan.
 
@@ -69,7 +69,7 @@ class ManyMeasurer(Measurer, Protocol):
         """How many candidates it takes at once before any of them waits."""
 
     def measure_all(
-        self, jobs: Sequence[tuple[Task, Sequence[Candidate]]], limits: TrialLimits = LIMITS
+        self, jobs: Sequence[tuple[AnyTask, Sequence[Candidate]]], limits: TrialLimits = LIMITS
     ) -> list[list[Trial]]:
         """The trials of each task's candidates, in order. Raises what :meth:`measure` does."""
 
@@ -80,7 +80,7 @@ def width_of(measurer: Measurer) -> int:
 
 
 def measured_together(
-    measurer: Measurer, jobs: Sequence[tuple[Task, Sequence[Candidate]]], limits: TrialLimits = LIMITS
+    measurer: Measurer, jobs: Sequence[tuple[AnyTask, Sequence[Candidate]]], limits: TrialLimits = LIMITS
 ) -> list[list[Trial]]:
     """The trials of each task's candidates; side by side where the measurer can."""
     if isinstance(measurer, ManyMeasurer):

@@ -6,13 +6,21 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
-from tilewright.cost import Machine
-from tilewright.ir import LoopFunction, canonical_program, structural_hash
-from tilewright.plan import GraphPlan, Planned, build_unit, renamed_plan
+from tilewright.ir import structural_hash
+from tilewright.plan import GraphPlan, Planned
 from tilewright.schedule import ALGORITHMS
-from tilewright.strategies import NestPlan, Task
-from tilewright.support import ArtefactError, InputError, ScheduleError, Settings, get_logger
+from tilewright.strategies import AnyTask, NestTask, ScheduledNest, Task
+from tilewright.support import (
+    ArtefactError,
+    InputError,
+    ProgramError,
+    ResourceError,
+    ScheduleError,
+    Settings,
+    get_logger,
+)
 from tilewright.tune.database import Database
 
 _log = get_logger(__name__)
@@ -31,7 +39,11 @@ class Records:
     path: Path
     named: bool = True
 
-    def plans(self, task: Task) -> Iterator[Planned]:
+    @overload
+    def plans(self, task: Task) -> Iterator[Planned]: ...
+    @overload
+    def plans(self, task: NestTask) -> Iterator[ScheduledNest]: ...
+    def plans(self, task: AnyTask) -> Iterator[Planned] | Iterator[ScheduledNest]:
         """The plans of a task's records, the fastest first, carried out for its own program.
 
         A plan whose function is not the one that was measured is left out: rules have changed since, or the
@@ -48,21 +60,20 @@ class Records:
                 raise
             _log.warning("records are not used: %s", error)
             return
-        source = canonical_program(task.program) if found else task.program
+        source = task.canonical().program if found else task.program
         for record in found:
             taken = [(s, ALGORITHMS.get(s.primitive)) for s in record.plan.rewrites.steps]
             if not all(task.accuracy.allows(a.variant(s)) for s, a in taken if a is not None):
                 continue
             try:
-                plan = renamed_plan(record.plan, source, task.program, task.machine)
-                made = build_unit(task.program, plan, task.machine, task.constants)
-            except (ScheduleError, ArtefactError) as error:
+                made = task.carried_out(task.renamed(record.plan, source))
+            except (ScheduleError, ProgramError, ResourceError, ArtefactError) as error:
                 _log.warning("a record of %s is left out: %s", task.key, error)
                 continue
             if structural_hash(made.func) != record.func:
                 _log.warning("a record of %s is left out: it is of another function", task.key)
                 continue
-            yield Planned(plan, made)
+            yield made
 
     def graph(self, key: Callable[[], str]) -> GraphPlan | None:
         """Decisions about a model's graph that were found faster; its key is asked for if there are any."""
@@ -75,23 +86,6 @@ class Records:
             _log.warning("records are not used: %s", error)
             return None
         return None if found is None else found.plan
-
-    def nest(self, func: LoopFunction, machine: Machine) -> NestPlan | None:
-        """The plan of a nest of fixed sizes that was found faster."""
-        try:
-            with Database(self.path, read_only=True) as database:
-                found = database.nest(nest_key(func, machine))
-        except ArtefactError as error:
-            if self.named:
-                raise
-            _log.warning("records are not used: %s", error)
-            return None
-        return None if found is None else found.plan
-
-
-def nest_key(func: LoopFunction, machine: Machine) -> str:
-    """What the plan of a nest of fixed sizes is found by: a digest but for names, and the machine."""
-    return f"{structural_hash(func)}/{machine.on.fingerprint[:16]}/{machine.threads}"
 
 
 def records_at(given: Path | str | None, settings: Settings) -> Records | None:

@@ -39,11 +39,9 @@ CREATE INDEX IF NOT EXISTS trials_of_task ON trials(task);
 PRAGMA user_version={VERSION};
 COMMIT;
 """
-#: Networks and nests came later: a file without them is as good as one that has none.
+#: Networks came later: a file without them is as good as one that has none.
 LATER: Final = {
     "networks": "CREATE TABLE IF NOT EXISTS networks (key TEXT PRIMARY KEY, network TEXT NOT NULL)",
-    "nests": "CREATE TABLE IF NOT EXISTS nests (key TEXT PRIMARY KEY, tiles TEXT NOT NULL, "
-    "seconds REAL NOT NULL, untuned REAL NOT NULL)",
 }
 #: The columns of each table, as they are exported.
 COLUMNS: Final = {
@@ -65,7 +63,6 @@ COLUMNS: Final = {
     "records": ("task", "rank", "plan", "func", "seconds", "untuned"),
     "graphs": ("key", "plan", "seconds", "untuned"),
     "networks": ("key", "network"),
-    "nests": ("key", "tiles", "seconds", "untuned"),
 }
 #: Columns that are numbers, and those that may be missing; others are text.
 NUMBERS: Final = frozenset(

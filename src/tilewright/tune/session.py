@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tilewright.strategies import Strategy, Task
+from tilewright.strategies import AnyTask, Strategy
 from tilewright.tune.database import Database
 from tilewright.tune.decide import LEADERS, ROUNDS, least_rounds
 from tilewright.tune.events import Event, Happening
@@ -108,7 +108,7 @@ def tune_tasks(
 
 
 def tune_task(
-    task: Task,
+    task: AnyTask,
     label: str,
     strategy: Strategy,
     measurer: Measurer,

@@ -1,7 +1,7 @@
 """Sharing databases of tuning: immutable objects in a folder or an object store, named by what they hold.
 
 An object is lines of JSON as ``exchange.py`` writes them: a task with the trials of one session, a task with
-its records, the decisions about a graph, the tiles of a nest, or a network without its schedules. Its name
+its records, the decisions about a graph, or a network without its schedules. Its name
 is the digest of its bytes, so equal objects are one, nobody ever changes another's, and whoever pushes at the
 same time loses nothing.
 """
@@ -15,10 +15,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from operator import itemgetter
 from typing import Any, Final
 
-from tilewright.ir import canonical_program, parse_program, structural_hash
+from tilewright.ir import canonical, parse_source, structural_hash
 from tilewright.support import (
     ArtefactError,
     InputError,
@@ -85,7 +84,7 @@ def pull(database: Database, path: str) -> Pulled:
     """Add what the objects of a path hold to a database; what it has of a task already stays.
 
     An object is refused, and the others are taken, where its name is not its digest, its version another one,
-    or a task's key not that of its program, target and threads. Of several records of one task or nest that
+    or a task's key not that of its program, target and threads. Of several records of one task that
     the database has none of, those that say they save most are taken, whatever the order. Raises what
     :func:`push` does, and InputError where there is nothing of the kind.
     """
@@ -145,7 +144,7 @@ def _objects(database: Database) -> Iterator[list[str]]:
 
         for (task, _), rows in groupby(sorted(database.rows(table), key=owner), owner):
             yield [head, tasks[task], *(row_line(table, row) for row in rows)]
-    for table in ("graphs", "networks", "nests"):
+    for table in ("graphs", "networks"):
         for row in exported_rows(database, table):
             yield [head, row_line(table, row)]
 
@@ -176,14 +175,14 @@ def _checked(name: str, fs: Any, folder: str, tasks: set[str]) -> list[str]:
 
 def _check_key(row: dict[str, Any]) -> None:
     """Raise ArtefactError where a task's key is not of its program, target and threads."""
-    program = canonical_program(parse_program(row["program"]))
+    program = canonical(parse_source(row["program"]))
     key, _, _ = row["key"].partition("/free ")
     if key != f"{structural_hash(program)}/{row['target'][:16]}/{row['threads']}":
         raise ArtefactError("a task's key is not that of its program, target and threads")
 
 
 def _merged(objects: dict[str, list[str]]) -> Iterator[str]:
-    """All lines, equal ones once, and of each task or nest only the records that say they save most."""
+    """All lines, equal ones once, and of each task only the records that say they save most."""
     rows = [_row_of(line) for lines in objects.values() for line in lines[1:]]
     best: dict[str, tuple[float, str]] = {}
     lists: dict[str, dict[str, list[str]]] = {}
@@ -206,10 +205,6 @@ def _merged(objects: dict[str, list[str]]) -> Iterator[str]:
                 yield line
     for task in sorted(lists):
         yield from lists[task][best[task][1]]
-    nests = (row for table, row in rows if table == "nests")
-    ranked = sorted(nests, key=lambda row: (row["key"], row["seconds"] / row["untuned"], row["tiles"]))
-    for _, same in groupby(ranked, itemgetter("key")):
-        yield row_line("nests", tuple(next(same).values()))
 
 
 def _row_of(line: str) -> tuple[str, dict[str, Any]]:

@@ -9,10 +9,10 @@ from math import inf, isfinite
 from random import Random
 from typing import Final
 
-from tilewright.ir import canonical_program, structural_hash
-from tilewright.plan import UnitPlan, build_unit, renamed_plan
-from tilewright.strategies import AnyTime, Candidate, History, Search, Strategy, Task, Trial
-from tilewright.support import ArtefactError, ScheduleError, digest_text
+from tilewright.ir import structural_hash
+from tilewright.plan import UnitPlan
+from tilewright.strategies import AnyTask, AnyTime, Candidate, History, Search, Strategy, Trial
+from tilewright.support import ArtefactError, ProgramError, ResourceError, ScheduleError, digest_text
 from tilewright.tune.allowance import allowed, deciding_seconds, trials_within
 from tilewright.tune.database import Database, Record
 from tilewright.tune.decide import LEADERS, LOADED, Decision, decide, likely
@@ -35,7 +35,7 @@ UNKNOWN: Final = 1.0
 class TaskUse:
     """A task, what it is called, and how often one run of the model does it."""
 
-    task: Task
+    task: AnyTask
     label: str
     weight: float = 1.0
 
@@ -50,7 +50,7 @@ class TaskResult:
     leaders had taken turns with the default often enough: the best is then by what was measured until then.
     """
 
-    task: Task
+    task: AnyTask
     label: str
     untuned: float
     best: float
@@ -78,7 +78,7 @@ class TaskState:
     """A task that is tuned; its program has canonical names, as the database's has."""
 
     use: TaskUse
-    task: Task
+    task: AnyTask
     key: str
     default: Candidate
     func: str
@@ -167,14 +167,7 @@ def open_task(use: TaskUse, database: Database, again: bool) -> TaskState | Task
     With ``again`` there is none: what was tried before is known to the search, which goes on from there, and
     the best of it stand among the leaders.
     """
-    own = use.task
-    names = {b.name: f"a{n}" for n, b in enumerate((*own.program.inputs, *own.program.outputs))}
-    task = replace(
-        own,
-        program=canonical_program(own.program),
-        constants=frozenset(names[name] for name in own.constants),
-        free=frozenset(names[name] for name in own.free),
-    )
+    task = use.task.canonical()
     key = task.key
     if not again and database.finished(key):
         known = known_result(use, task, database)
@@ -182,7 +175,7 @@ def open_task(use: TaskUse, database: Database, again: bool) -> TaskState | Task
             return known
     planned = task.default()
     default = Candidate("default", planned.plan)
-    state = TaskState(use, task, key, default, structural_hash(planned.schedule.func))
+    state = TaskState(use, task, key, default, structural_hash(planned.func))
     database.declare(task, use.label, key)
     state.earlier = {digest_text(t.candidate.plan.to_json()): t for t in database.history(key)}
     if again:
@@ -192,22 +185,22 @@ def open_task(use: TaskUse, database: Database, again: bool) -> TaskState | Task
     return state
 
 
-def known_result(use: TaskUse, task: Task, database: Database) -> TaskResult | None:
+def known_result(use: TaskUse, task: AnyTask, database: Database) -> TaskResult | None:
     """What the database has of a task under canonical names, where that is still true."""
     for record in database.ranked(task.key)[:1]:
         if still_true(record, task):
-            plan = own_plan(record.plan, task, use.task)
+            plan = use.task.renamed(record.plan, task.program)
             return TaskResult(
                 use.task, use.label, record.untuned, record.seconds, plan, 0, True, weight=use.weight
             )
     return None
 
 
-def still_true(record: Record, task: Task) -> bool:
+def still_true(record: Record, task: AnyTask) -> bool:
     """Whether a record's plan gives the function that was measured."""
     try:
-        made = build_unit(task.program, record.plan, task.machine, task.constants)
-    except (ScheduleError, ArtefactError):
+        made = task.carried_out(record.plan)
+    except (ScheduleError, ProgramError, ResourceError, ArtefactError):
         return False
     return structural_hash(made.func) == record.func
 
@@ -274,7 +267,7 @@ def next_batch(
         known_before = before if state.again else []
         # once more is not the same way once more
         walk = f"{seed} {state.key} {len(known_before)}" if state.again else f"{seed} {state.key}"
-        state.search = strategy.start(state.task, history, Random(walk))
+        state.search = state.task.search(strategy, history, Random(walk))
         state.search.observe([state.untuned, *known_before])
     if isinstance(state.search, AnyTime):
         state.search.end_by(until)
@@ -359,7 +352,7 @@ def finish(
     untuned = Record(state.key, default, state.func, decision.seconds, decision.seconds)
     database.keep(state.key, [*records, untuned], finished=final and decision.whole)
     best = records[0] if records else None
-    plan = None if best is None else own_plan(best.plan, state.task, use.task)
+    plan = None if best is None else use.task.renamed(best.plan, state.task.program)
     return TaskResult(
         use.task,
         use.label,
@@ -371,10 +364,3 @@ def finish(
         load=decision.load,
         sure=decision.whole,
     )
-
-
-def own_plan(plan: UnitPlan, task: Task, own: Task) -> UnitPlan:
-    """A plan under canonical names for the task that somebody has."""
-    if task.program == own.program:
-        return plan
-    return renamed_plan(plan, task.program, own.program, own.machine)

@@ -6,8 +6,8 @@ import re
 from math import log
 from typing import Final
 
-from tilewright.ir import print_program
-from tilewright.strategies import Candidate, Task, Trial
+from tilewright.ir import print_source
+from tilewright.strategies import AnyTask, Candidate, Trial
 from tilewright.tune.database import Database
 
 #: Tasks that are asked, at most: those whose sizes are nearest.
@@ -16,7 +16,7 @@ _NUMBER: Final = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
 def neighbours_of(
-    task: Task, key: str, database: Database, start: Database | None = None
+    task: AnyTask, key: str, database: Database, start: Database | None = None
 ) -> tuple[Trial, ...]:
     """The records of tasks like this one, the nearest first, with what each took of the default's time.
 
@@ -24,7 +24,7 @@ def neighbours_of(
     another machine or number of threads. How near they are is the sum of the logarithms of the ratios.
     ``start`` is asked as well, of the same task, too: what it has is for searches to begin with, no more.
     """
-    shape, sizes = _form(print_program(task.program))
+    shape, sizes = _form(print_source(task.program))
     near: list[tuple[float, str, int]] = []
     sources = [database] if start is None else [database, start]
     for n, source in enumerate(sources):

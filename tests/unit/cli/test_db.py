@@ -1,15 +1,12 @@
 """``tilewright db``: lists, shows, moves and prunes; what is not there is said."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 from tests.unit.tune.test_database import filled
 
 from tilewright.cli import main
-from tilewright.strategies import NestPlan
-from tilewright.tune import Database, NestRecord
 
 
 @pytest.fixture
@@ -37,18 +34,6 @@ def test_what_is_written_does_not_replace_the_database(path, capsys):
     for command in (["export"], ["best", "a"]):
         assert "a file that the command reads" in refused(capsys, *command, "--records", path, "-o", path)
     assert "MatMul" in said(capsys, "list", "--records", path)
-
-
-def test_tiles_of_nests_are_listed_and_moved(path, tmp_path, capsys):
-    with Database(path) as database:
-        database.keep_nest("0123456789abcdef", NestRecord(NestPlan((8, 64)), 1.0, 2.0))
-    text = said(capsys, "list", "--records", path)
-    assert re.search(r"^0123456789ab +2000000.0 us -> +1000000.0  a nest, tiles of 8 x 64$", text, re.M)
-    lines, other = str(tmp_path / "r.jsonl"), str(tmp_path / "o.db")
-    said(capsys, "export", "--records", path, "-o", lines)
-    assert "1 nests" in said(capsys, "import", lines, "--records", other)
-    (row,) = json.loads(said(capsys, "list", "--records", other, "--json"))["nests"]
-    assert row == {"nest": "0123456789abcdef", "tiles": [8, 64], "untuned": 2.0, "best": 1.0}
 
 
 def test_a_task_is_shown(path, capsys):

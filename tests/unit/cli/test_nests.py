@@ -293,7 +293,6 @@ def test_emitted_c_is_of_functions_that_are_nests(files, call):
         (("", ""), ("-D", "N=99999999"), "'A' would have 79999998400000008 bytes"),
         (("", ""), ("-D", "3=4"), "-D takes NAME or NAME=TEXT"),
         (("", ""), ("--precision", "bf16"), "--precision is for models"),
-        (("", ""), ("--strategy", "beam"), "there is no strategy 'beam' of nests"),
         (("", ""), ("--shape", "n=3"), "has no size 'n'"),
         (("", ""), ("--shape", "n=3,4"), "n of '"),
         (("", ""), ("--target", "cuda:sm_90"), "nests are compiled for CPUs"),
@@ -309,7 +308,7 @@ def test_what_is_wrong_is_said(files, edit, options, message, call):
 def test_sizes_must_be_given_and_macros_are_for_nests(files, call):
     assert "give --shape n=N" in call("compile", files / "open.c")[2]
     assert "-D is for nests in C" in call("compile", "zoo:resnet18:small", "-D", "N=3")[2]
-    assert "--profile is for models" in call("run", files / "gemver.c", "--profile")[2]
+    assert "times the loops of a nest" in call("run", files / "gemver.c", "--profile")[2]
 
 
 SEIDEL = """
@@ -325,18 +324,47 @@ void seidel(double A[N][N])
 """
 
 
-def test_tiles_of_a_nest_are_tuned(files, call):
+def test_nests_are_tuned_as_models_are(files, call):
     (files / "seidel.c").write_text(SEIDEL)
-    told = ("tune", files / "seidel.c", "-D", "N=50", "--budget", "10m", "--trials", "2", "--threads", "1")
+    nest = (files / "seidel.c", "-D", "N=50", "--threads", "1")
+    told = ("tune", *nest, "--budget", "10m", "--trials", "1", "-o", files / "plan.json")
     result = call(*told, "--records", files / "r.db", "--json")
     assert result[0] == 0, result
-    data = json.loads(result[1])
-    assert [trial["tiles"] for trial in data["trials"]] == [[32, 32, 32], []]
-    assert all(trial["seconds"] > 0 for trial in data["trials"])
-    text = call(*told, "--records", "off")[1]
-    assert "tiles of 32 x 32 x 32" in text and "as written" in text
-    assert "are for models" in call(*told, "-o", files / "x")[2]
-    assert "has no tiles to tune" in call("tune", files / "gemver.c", "--records", "off")[2]
+    *_, last = map(json.loads, result[1].splitlines())
+    assert [(task["trials"], task["label"]) for task in last["tasks"]] == [(1, "seidel, part 1")]
+    assert "seidel, part 1" in call("db", "list", "--records", files / "r.db")[1]
+    status, out, _ = call("compile", *nest, "--plan", files / "plan.json")
+    assert status == 0 and "nest  " in out
+    status, _, err = call("tune", *nest, "--strategy", "as-written", "--records", "off")
+    assert status != 0 and "there is no strategy 'as-written'" in err
+
+
+def test_loops_of_nests_are_profiled(files, call):
+    (files / "two.c").write_text(
+        "void two(int n, double x[n], double y[n]) { for (int i = 1; i < n; i++) x[i] += x[i - 1];"
+        " for (int i = 1; i < n; i++) y[i] = y[i - 1] * 0.5; }"
+    )
+    told = ("profile", files / "two.c", "--shape", "n=100", "--threads", "1", "--repeats", "2")
+    status, out, _ = call(*told)
+    assert status == 0 and re.search(r"\d ms +\d+\.\d%  S0", out) and "S1" in out
+    rows = json.loads(call(*told, "--json")[1])["nests"]
+    assert {row["nest"] for row in rows} == {"S0", "S1"} and all(row["ms"] > 0 for row in rows)
+    (files / "data.c").write_text(
+        "void f(int n, int k[n], int y[n]) { for (int i = 0; i < n; i++) y[k[i]] = i; }"
+    )
+    status, _, err = call("profile", files / "data.c", "--shape", "n=9")
+    assert status != 0 and "data decide about loops or indices of the nest 'f'" in err
+
+
+def test_why_a_nest_is_made_so(files, call):
+    (files / "seidel.c").write_text(SEIDEL)
+    nest = ("explain", files / "seidel.c", "-D", "N=12", "--threads", "1")
+    status, out, _ = call(*nest, "--why", "A")
+    assert status == 0 and "nest written" in out and "in tiles of 32 x 32 x 32" in out
+    (told,) = json.loads(call(*nest, "--why", "seidel", "--json")[1])["nests"]
+    assert told["root"] == "written" and told["margin"] > 0
+    status, _, err = call(*nest, "--why", "B")
+    assert status != 0 and "no part of the nest 'seidel' writes 'B'" in err
 
 
 def test_explained(files, call):
@@ -344,7 +372,7 @@ def test_explained(files, call):
     open_ = (files / "open.c", "--shape", "n=8", "--threads", "1")
     status, out, _ = call("explain", *open_)
     assert status == 0 and "in-out  'A': float64[8, 8]" in out and "nest  " in out
-    for show, text in (("plan", "lifted to a program"), ("schedule", "s = s.split("),
+    for show, text in (("plan", '"rule": "contraction"'), ("schedule", "s = s.split("),
                        ("loops", 'function("gemver"'), ("lowered", "function("), ("asm", ".text"),
                        ("llvm", "define"), ("source", "gemver(")):  # fmt: skip
         status, out, _ = call("explain", *open_, "--show", show)

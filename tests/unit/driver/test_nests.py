@@ -9,7 +9,7 @@ import tilewright
 from tilewright.build import kernel as kernels
 from tilewright.driver import Nest
 from tilewright.runtime import aligned_empty
-from tilewright.strategies import find_strategy
+from tilewright.strategies import best_by_model, find_strategy
 from tilewright.support import InputError, ProgramError
 
 # ruff: noqa: F821 (annotations are read as text; names are those of the mathematics)
@@ -75,7 +75,7 @@ def test_arrays_that_share_memory_are_refused():
 
 
 def test_strategies_and_sizes_of_nests():
-    with pytest.raises(InputError, match="there is no strategy 'fast' of nests"):
+    with pytest.raises(InputError, match="there is no strategy 'fast'"):
         Nest(update.source, strategy="fast")
     with pytest.raises(InputError, match="has no size 'm'"):
         update.scheduled({"m": 3})
@@ -206,7 +206,7 @@ def test_what_pointers_point_at_may_be_larger_but_must_lie_in_order(flat):
             "of the options of models",
         ),
         ("flat.c:other", {"sizes": {"n": 3}, "target": "cuda:sm_90"}, "nests are compiled for CPUs"),
-        ("flat.c:other", {"sizes": {"n": 3}, "strategy": "beam"}, "there is no strategy 'beam' of nests"),
+        ("flat.c:other", {"sizes": {"n": 3}, "strategy": "fast"}, "there is no strategy 'fast'"),
         ("flat.py", {"sizes": {}}, "sizes= is for nests"),
     ],
 )
@@ -222,9 +222,30 @@ def test_headers_are_for_c(flat):
     assert "\nvoid other(int n, int first, double x[n + 1]);\n" in made
 
 
-def test_a_strategy_of_programs_is_none_of_nests(flat):
-    with pytest.raises(InputError, match="strategies of nests are named"):
-        tilewright.compile(f"{flat}:other", sizes={"n": 3}, strategy=find_strategy("default"))
+def test_strategies_plan_the_parts_that_are_programs():
+    """Others stay as they are by default, and plans of parts are those of the strategy."""
+
+    def both(A: f64[N, N], B: f64[N, N], C: f64[N, N], x: f64[N]):
+        for i in range(N):
+            for j in range(N):
+                for k in range(N):
+                    C[i, j] += A[i, k] * B[k, j]
+        for i in range(1, N):
+            x[i] = x[i - 1] * C[i, i]
+
+    sizes = {"N": 32}
+    nests = [tilewright.compile(both, sizes=sizes, threads=1, strategy=s, records="off")
+             for s in ("default", find_strategy("construct"))]  # fmt: skip
+    plans = [nest.plan() for nest in nests]
+    assert plans[0].units.keys() == plans[1].units.keys() and len(plans[0].units) == 2
+    made = [best_by_model(find_strategy("construct"), task) for task, _ in nests[0].scheduled({}).parts
+            for task in [task.as_program()] if task is not None]  # fmt: skip
+    assert [made[0].plan] == [p for p in plans[1].units.values() if p.nests[0].rule != "loops"]
+    assert nests[1].strategy == "construct"
+    arrays = [{b.name: np.full([32] * len(b.shape), 0.5) for b in nests[0].arguments.buffers} for _ in nests]
+    for nest, table in zip(nests, arrays, strict=True):
+        nest(**table)
+    np.testing.assert_allclose(arrays[0]["x"], arrays[1]["x"])
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3])

@@ -3,13 +3,23 @@
 import json
 
 import pytest
+from tests.native_kernel import STATED
 from tests.unit.tune.test_database import filled
 
-from tilewright.strategies import NestPlan
+from tilewright.cost import Machine
+from tilewright.ir import parse_function, parse_source
+from tilewright.strategies import NestTask, loops_plan
 from tilewright.support import ArtefactError
-from tilewright.tune import Database, NestRecord, exported, imported
+from tilewright.tune import Database, Record, exported, imported, pull, push
 from tilewright.tune.network import Network, Step
 
+NEST = """function("f", outputs=[x], inouts=[x])
+x = f64[9]
+for i in range(9):
+    with block("S"):
+        i = ord(0, 9, i)
+        x[i] = x[i] + f64(1.0)
+"""
 NETWORK = Network("model", (Step("a", "m", "MatMul", func="f", schedule="import os"),))
 
 
@@ -74,39 +84,24 @@ def test_networks_of_others_bring_no_schedules(tmp_path, lines, row, message):
         imported(database, lines)
 
 
-NEST = {"table": "nests", "key": "n", "tiles": "[8, 64]", "seconds": 1.0, "untuned": 2.0}
-
-
-def test_tiles_of_nests_go_along(tmp_path, lines):
-    record = NestRecord(NestPlan((8, 64)), 1.0, 2.0)
+def test_nests_go_along_as_programs_do(tmp_path):
+    func = parse_function(NEST)
+    task, plan = NestTask(func, Machine(STATED, 1)), loops_plan("written")
+    store, lines = tmp_path / "store", []
     with Database(tmp_path / "o.db") as database:
-        database.keep_nest("n", record)
+        database.declare(task, "f", task.key)
+        database.keep(task.key, [Record(task.key, plan, "d", 1.0, 2.0)])
         lines = list(exported(database))
-        assert json.loads(lines[-1]) == NEST
+        assert push(database, str(store)).written == 1
     with Database(tmp_path / "p.db") as database:
-        assert imported(database, lines)["nests"] == 1
-        assert database.nest("n") == record
-        # what it has already stays
-        imported(database, [lines[0], json.dumps(NEST | {"tiles": "[16]"})])
-        assert database.nest("n") == record
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"tiles": "[7]"}, r"line 6: a nest has no tiles of \(7,\)"),
-        ({"tiles": "["}, "line 6: the tiles of a nest are not JSON"),
-        ({"tiles": "8"}, "line 6: the tiles of a nest are not JSON"),
-        ({"tiles": [8]}, "line 6: 'tiles' is text"),
-        ({"seconds": 0}, "line 6: seconds of a record are more than none"),
-        ({"seconds": 1e-9}, "line 6: nothing is 2e\\+09 times faster"),
-        ({"func": "f"}, "line 6 is no row of"),
-    ],
-)
-def test_tiles_that_cannot_be_are_refused(tmp_path, lines, row, message):
-    lines[5:] = [json.dumps(NEST | row)]
-    with Database(tmp_path / "o.db") as database, pytest.raises(ArtefactError, match=message):
-        imported(database, lines)
+        assert imported(database, lines)["records"] == 1
+        assert database.best(task.key).plan == plan
+    with Database(tmp_path / "q.db") as database:
+        # their keys are looked at
+        assert not pull(database, str(store)).refused
+        assert database.best(task.key).plan == plan
+        (row,) = database.task_rows()
+        assert parse_source(row.program) == func
 
 
 def test_records_that_are_known_stay(tmp_path, lines):

@@ -14,9 +14,9 @@ from tests.unit.tune.test_session import OTHER
 
 from tilewright.cli import main
 from tilewright.ir import canonical_program
-from tilewright.strategies import Candidate, NestPlan, Trial
+from tilewright.strategies import Candidate, Trial
 from tilewright.support import InputError, InstallationError, ResourceError
-from tilewright.tune import Database, NestRecord, Record, exported, pull, push, share
+from tilewright.tune import Database, Record, exported, pull, push, share
 from tilewright.tune.network import Link, Network, Step
 from tilewright.tune.share import FOLDER
 
@@ -71,7 +71,6 @@ def test_what_is_pushed_is_pulled(tmp_path, where):
         "records": 1,
         "graphs": 0,
         "networks": 0,
-        "nests": 0,
     }
     assert rows(two) == rows(one)
     # nothing twice
@@ -95,26 +94,6 @@ def test_networks_travel_without_their_schedules(tmp_path):
     pulled(one, store)
     with Database(one) as made:
         assert made.networks() == (network,)
-
-
-def test_of_nests_the_tiles_that_save_most_are_pulled(tmp_path):
-    records = [
-        NestRecord(NestPlan((size,)), seconds, 3.0) for size, seconds in ((8, 2.0), (64, 1.0), (16, 1.5))
-    ]
-    for order in ((0, 1, 2), (2, 1, 0)):
-        store, merged = tmp_path / f"store{order[0]}", tmp_path / f"m{order[0]}.db"
-        for n in order:
-            with Database(tmp_path / f"{n}.db") as made:
-                made.keep_nest("a", records[n])
-                made.keep_nest(f"own {n}", records[n])
-            pushed(tmp_path / f"{n}.db", store)
-        assert pulled(merged, store).rows["nests"] == 4
-        with Database(merged) as made:
-            assert [made.nest(key) for key in ("a", "own 0", "own 2")] == [records[1], records[0], records[2]]
-    # one's own stay
-    pulled(tmp_path / "0.db", tmp_path / "store0")
-    with Database(tmp_path / "0.db") as made:
-        assert made.nest("a") == records[0]
 
 
 def test_merges_know_no_order_and_no_conflict(tmp_path):

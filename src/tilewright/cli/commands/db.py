@@ -50,7 +50,7 @@ def db() -> None:
 @_records
 @common_options
 def list_(state: State, records: str | None) -> None:
-    """List the tasks: key, trials, the default's time, the best one's, and what it is; then nests' tiles."""
+    """List the tasks: key, trials, the default's time, the best one's, and what it is."""
     with _open(records) as database:
         rows: list[dict[str, Any]] = []
         for row in database.task_rows():
@@ -66,19 +66,13 @@ def list_(state: State, records: str | None) -> None:
                     "best": ranked[0].seconds if ranked else None,
                 }
             )
-        nests = list(database.nests())
     if state.json:
-        shown = [
-            {"nest": key, "tiles": r.plan.tiles, "untuned": r.untuned, "best": r.seconds} for key, r in nests
-        ]
-        state.print_json({"command": "db list", "tasks": rows, "nests": shown})
+        state.print_json({"command": "db list", "tasks": rows})
     for row_ in rows:
         times = "not decided"
         if row_["best"] is not None:
             times = f"{row_['untuned'] * 1e6:10.1f} us -> {row_['best'] * 1e6:10.1f}"
         state.say(f"{row_['task'][:12]}  {row_['trials']:5} trials  {times}  {row_['label'][:50]}")
-    for key, r in nests:
-        state.say(f"{key[:12]}  {r.untuned * 1e6:24.1f} us -> {r.seconds * 1e6:10.1f}  a nest, {r.plan}")
 
 
 @db.command()

@@ -53,8 +53,9 @@ LEVELS = ("groups", "plan", "schedule", "loops", "lowered", "llvm", "asm", "sour
 @click.option(
     "--why",
     metavar="NODE",
-    help="Of this node, or the one that makes this value: the loops of its kernel, the other ways that were "
-    "open, with the seconds that the model says and what they are spent for, and what was refused, and why.",
+    help="Of this node, or the one that makes this value (of a nest in C: an array): the loops of its "
+    "kernel, the other ways that were open, with the seconds that the model says and what they are spent "
+    "for, and what was refused, and why.",
 )
 @click.option(
     "--poly",
@@ -117,7 +118,7 @@ def explain(
     if names_nest(model):
         if group is not None:
             raise click.UsageError("--group is for models: a nest is one kernel")
-        explain_nest(state, model, options, show)
+        explain_nest(state, model, options, show, why)
         return
     compiled = compile_for(state, open_model(model), options)
     if why is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tilewright.cli.models import compile_for, feeds_for, open_model
+from tilewright.cli.nests import names_nest, profile_nest
 from tilewright.cli.options import (
     CompileOptions,
     FiniteRange,
@@ -49,12 +50,15 @@ def profile(
     A kernel's limit is the larger of its operations over the machine's peak and the bytes of its arguments,
     each once, over the bandwidth of reading so many. Peak and bandwidths are measured first, in the same
     process and with as many threads. Operations are those of the model as it is written: a kernel that saves
-    some by another algorithm may pass 100 %.
+    some by another algorithm may pass 100 %. Of a nest in C: how long each outermost loop takes by itself.
     """
     if is_saved_model(model):
         raise click.UsageError(
             "profile needs the model itself, not a saved one: `tilewright bench` and `explain` take that"
         )
+    if names_nest(model):
+        profile_nest(state, model, options, repeats)
+        return
     compiled = compile_for(state, open_model(model), options)
     feeds = feeds_for(compiled, files, archive, seed)
     limits = None

@@ -84,7 +84,7 @@ def run(
     check_output(output, model, *given, archive, *options.read)
     if names_nest(model):
         if profile:
-            raise click.UsageError("--profile is for models")
+            raise click.UsageError(f"`tilewright profile {model}` times the loops of a nest")
         results, seconds_ = run_nest(state, model, options, files, archive, seed, output, repeats)
         _show(state, model, results, seconds_ * 1e3, repeats, output)
         return

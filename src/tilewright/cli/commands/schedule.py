@@ -100,6 +100,7 @@ def schedule(
     compiled = compile_for(state, program, replace(options, strategy="default"))
     (each,) = tasks_of(compiled)
     task = each.task
+    assert isinstance(task, Task)
     planned = task.default()
     times: dict[str, float] = {}
     if strategy is not None and fixed and budget is not None:
@@ -114,7 +115,7 @@ def schedule(
         if result.reason:
             state.note(f"not measured: {result.reason}")
         if result.plan is not None:
-            planned = Planned(result.plan, build_unit(task.program, result.plan, task.machine))
+            planned = task.carried_out(result.plan)
     arguments = {**compile_arguments(options), "strategy": "default", "shapes": None}
     made = compile_model(planned.schedule, **arguments)
     assert isinstance(made, CompiledModel)
@@ -188,7 +189,9 @@ def _measured(task: Task, strategy: Strategy, seed: int, trials: int, until: flo
 def _rows(task: Task, planned: Planned) -> Sequence[StageRow]:
     """What each stage of a schedule takes and holds."""
     machine, s = task.machine, planned.schedule
-    measured = {} if isinstance(machine.on, GpuTarget) else nest_times(s, machine.target, machine.threads)
+    measured = (
+        {} if isinstance(machine.on, GpuTarget) else nest_times(s.func, machine.target, machine.threads)
+    )
     return stage_rows(task.program, planned.plan, s.func, stage_seconds(task, planned.plan), measured)
 
 

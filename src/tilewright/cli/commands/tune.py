@@ -9,7 +9,6 @@ import click
 
 from tilewright.cli.files import check_output, write_text
 from tilewright.cli.models import open_model, source_of
-from tilewright.cli.nests import names_nest, tune_nest_file
 from tilewright.cli.options import (
     CompileOptions,
     common_options,
@@ -62,18 +61,11 @@ def tune(
     What is found is kept in the database that --records names, by default the settings' one: later
     compilations take it from there. --strategy says how to search, by default in several ways at once. Ctrl-C
     ends it: what was found by then is kept. MODEL may be a program: FILE.py, or FILE.py:NAME, with its sizes
-    as --shape; or a nest in C, FILE.c, whose sizes of tiles are searched.
+    as --shape; or a nest in C, FILE.c, of which each part is tuned.
 
     A terminal shows a table while it runs, other outputs get a line a minute. --json prints events, one a
     line, and the result as the last line.
     """
-    if names_nest(model):
-        if output is not None or cluster is not None or again:
-            raise click.UsageError(
-                "-o, --cluster and --again are for models: tiles of nests are kept in records"
-            )
-        tune_nest_file(state, model, options, budget, trials, seed)
-        return
     # a plan may be written over by what comes of going on from it
     check_output(output, model, options.records)
     strategy = AUTO.name if options.strategy == "default" else options.strategy

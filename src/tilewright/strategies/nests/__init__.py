@@ -1,17 +1,16 @@
 """Schedules of loop nests: lifted to programs where values allow it, else reordered by exact dependences."""
 
-from tilewright.strategies.nests.neighbours import neighbours_in_registers
 from tilewright.strategies.nests.ordered import work
-from tilewright.strategies.nests.plan import RULE, NestPlan
-from tilewright.strategies.nests.schedule import ScheduledNest, schedule_nest
-from tilewright.strategies.nests.streams import streams_asked_ahead
+from tilewright.strategies.nests.part import WRITTEN, AnyTask, NestTask, ScheduledNest, loops_plan
+from tilewright.strategies.nests.schedule import for_code_generation, schedule_nest
 
 __all__ = [
-    "RULE",
-    "NestPlan",
+    "WRITTEN",
+    "AnyTask",
+    "NestTask",
     "ScheduledNest",
-    "neighbours_in_registers",
+    "for_code_generation",
+    "loops_plan",
     "schedule_nest",
-    "streams_asked_ahead",
     "work",
 ]

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import prod
 from typing import Final
 
 from tilewright.codegen import check
 from tilewright.cost import Machine
-from tilewright.ir import (
-    Alloc,
-    LoopFunction,
-    Stage,
-    copy_nest,
-    rename_buffers,
-    seq,
-)
+from tilewright.ir import Alloc, LoopFunction, Stage, copy_nest, rename_buffers, seq
 from tilewright.lower import lower
-from tilewright.plan import plan_unit
-from tilewright.poly import lift
-from tilewright.schedule import Schedule, may_overwrite
+from tilewright.plan import UnitPlan, build_unit, plan_unit
+from tilewright.poly import Lifted, lift
+from tilewright.schedule import Schedule, Trace, may_overwrite
 from tilewright.strategies.nests.ordered import work
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
 
 MOST_POINTS: Final = 2
 """Stages have boxes, of which nests may run a part, as bands do; of a triangle, counted as a square, all."""
+#: Nests whose programs are remembered: each candidate of a search is carried out in one.
+REMEMBERED: Final = 64
 
 
-def lifted_nest(func: LoopFunction, machine: Machine) -> tuple[LoopFunction, Schedule]:
-    """A nest of fixed sizes as a program with the default plan, arguments in place as before; its schedule.
+@lru_cache(maxsize=REMEMBERED)
+def lifted_program(func: LoopFunction) -> Lifted:
+    """The program that a nest of fixed sizes is.
 
-    Raises ScheduleError or ResourceError where the nest cannot be lifted, or its plan not be compiled, and
-    where no statement adds up: rules of programs gain by what a product reads again, and element by element
-    the loops are as good as they are written (a blur in three loops, 2000 x 1600: 3 ms, lifted 17).
+    Raises ScheduleError or ResourceError where the nest cannot be lifted, and where no statement adds up:
+    rules of programs gain by what a product reads again, and element by element the loops are as good as they
+    are written (a blur in three loops, 2000 x 1600: 3 ms, lifted 17).
     """
     found = lift(func)
     sums = [s for s in found.program.stages if s.init is not None]
@@ -41,12 +38,30 @@ def lifted_nest(func: LoopFunction, machine: Machine) -> tuple[LoopFunction, Sch
         raise ScheduleError(f"no statement of {func.name} adds up")
     if sum(_points(s) for s in sums) > MOST_POINTS * work(func.body):
         raise ScheduleError(f"most points of the program are none of {func.name}'s")
-    schedule = plan_unit(found.program, machine).schedule
+    return found
+
+
+def lifted_nest(
+    func: LoopFunction, machine: Machine, plan: UnitPlan | Trace | None = None
+) -> tuple[LoopFunction, Schedule, UnitPlan | None]:
+    """A nest of fixed sizes as a program with a plan, by default the rules'; arguments lie as before.
+
+    Its schedule, and the plan, which a trace is none of. Raises what :func:`lifted_program` does, and
+    ScheduleError where the plan cannot be carried out or compiled, ArtefactError where it is another one's.
+    """
+    found = lifted_program(func)
+    if plan is None:
+        planned = plan_unit(found.program, machine)
+        schedule, plan = planned.schedule, planned.plan
+    elif isinstance(plan, Trace):
+        schedule, plan = Schedule(found.program, operations=machine.on.operations).replay(plan), None
+    else:
+        schedule = build_unit(found.program, plan, machine)
     made = _with_arguments(func, schedule, found.results)
     if isinstance(machine.on, CpuTarget):
         # a result that is kept in part is copied in other tiles than it is made in, maybe out of registers
         check(lower(made, native=machine.target.functions), machine.target)
-    return made, schedule
+    return made, schedule, plan
 
 
 def _points(s: Stage) -> int:

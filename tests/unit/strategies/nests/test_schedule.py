@@ -13,7 +13,7 @@ from tilewright.frontend.nests.python import read_python
 from tilewright.ir import Alloc, Block, For, function_at, locate, run_function, stmt_children, verify
 from tilewright.lower import lower
 from tilewright.runtime import aligned_copy
-from tilewright.strategies.nests import NestPlan, ordered, schedule_nest
+from tilewright.strategies.nests import NestTask, loops_plan, ordered, schedule_nest
 from tilewright.strategies.nests.lifted import lifted_nest
 from tilewright.support import ResourceError, ScheduleError
 from unit.frontend.nests.polybench import KERNELS, arguments, run_python
@@ -122,7 +122,7 @@ def f(A: {dtype}[N, M], S: {dtype}[N], R: {dtype}[N], Q: {dtype}[N]):
             Q[i] = max(Q[i], A[i, j])
 """
     func = function_at(read_python(text), {"N": 8, "M": 37})
-    made = schedule_nest(func, Machine(STATED, 1), NestPlan((8, 8))).func
+    made = NestTask(func, Machine(STATED, 1)).carried_out(loops_plan("tiles", (8, 8))).func
     verify(made)
     A = np.arange(8 * 37).reshape(8, 37) % 19
     arrays = {"A": A.astype(func.buffer("A").dtype.numpy)}
@@ -172,7 +172,7 @@ def test_iterations_side_by_side_need_no_tiles():
     assert "unroll" in kinds and notes[-1] == "in the order in which it is written"
     column = """void f(int n, double A[n][n]) { for (int j = 0; j < n; j++)
         for (int i = 1; i < n; i++) A[i][j] += A[i - 1][j]; }"""
-    assert _kinds(column, {"n": 200})[1][-1] == "in tiles of 32"
+    assert _kinds(column, {"n": 200})[1][-1] == "in tiles of 32 x 32"
 
 
 @pytest.mark.parametrize(
