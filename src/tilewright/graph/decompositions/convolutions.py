@@ -104,7 +104,7 @@ def _less_zero(p: Parts, weights: Array) -> Array | None:
 
 
 def _in_windows(p: Parts, x: str, factors: Array, kernel: tuple[int, ...]) -> str:
-    """The sum of the elements that each result of a convolution of bytes reads, times its channel's factor."""
+    """The sum of what each result of a convolution of bytes reads, times its channel's factor."""
     group = p.ctx.integer("group", 1)
     batch, channels, *sizes = p.shape(0)
     wide = p.reshape(p.add("Cast", (x,), to="i32"), (batch, group, channels // group, *sizes))
