@@ -1,7 +1,7 @@
 """Remainders in f32, exactly, in f64.
 
-``r - round(r / b) b`` by ``fma`` is a number of f64, of 26 bits at most: the reciprocal and its product err by
-a part of 2**-51 of the quotient. Each step takes so many bits off it; what is left is at most half of ``b``.
+``r - round(r / b) b`` by ``fma`` is a number of f64, of 26 bits at most: the reciprocal and its product err
+by a part of 2**-51 of the quotient. Each step takes so many bits off it; at most half of ``b`` is left.
 """
 
 from __future__ import annotations
