@@ -302,9 +302,10 @@ def _picked(g: Graph) -> onnx.NodeProto:
         return helper.make_node(op, [x, places, *more], ["?"])
     if op == "OneHot":
         places, depth = g.leaf(array.shape[:2], np.int64), g.scalar(g.rng.randint(1, 6))
-        return helper.make_node(
-            op, [places, depth, g.leaf((2,), array.dtype.type)], ["?"], axis=g.rng.randint(-1, 0)
-        )
+        both = g.leaf((2,), array.dtype.type)
+        # the evaluator takes `off + (on - off) hot`, which is NaN for what has no end
+        g.values[both][~np.isfinite(g.values[both])] = 0
+        return helper.make_node(op, [places, depth, both], ["?"], axis=g.rng.randint(-1, 0))
     if op == "Compress":
         chosen = g.integers(g.array((array.shape[axis],), np.bool_).astype(bool))
         g.constants[chosen] = g.constants[chosen].astype(bool)
@@ -335,6 +336,9 @@ def _norm(g: Graph) -> onnx.NodeProto:
     reads = [x, *(g.leaf(shape[1:2], dtype) for _ in range(4 if op[0] == "B" else 2))]
     if op[0] == "B":
         g.values[reads[4]][:] = abs(g.values[reads[4]]) + 1
+    if op[0] == "I":
+        # a large factor, times differences that a deviation without end divides: the order of both decides
+        np.clip(g.values[reads[1]], -4, 4, out=g.values[reads[1]])
     return helper.make_node(op, reads, ["?"])
 
 

@@ -126,7 +126,7 @@ class Instructions(Tiles):
     ) -> None:
         """Refuse a window whose elements are not consecutive in memory: a layout set after ``tensorize``."""
         for d, extent in enumerate(w.extents):
-            if extent > 1 and self._distances(buf, w, Along(d, extent, 1)) != list(range(extent)):
+            if extent > 1 and self._distances(buf, w, Along(d, extent, 1)) != tuple(range(extent)):
                 raise ScheduleError(
                     f"{instruction.name}: the {instruction.depth} elements of {w.buffer} that it takes "
                     "together do not lie together in memory",

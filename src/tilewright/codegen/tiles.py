@@ -21,7 +21,21 @@ from tilewright.codegen.llvm.values import Val
 from tilewright.codegen.memory import MemoryBuffer, RegisterBuffer
 from tilewright.codegen.state import State
 from tilewright.codegen.uses import element_wise, executions
-from tilewright.ir import TILE, Alloc, Along, Buffer, Exec, For, Index, Stmt, Window, stmt_children
+from tilewright.ir import (
+    TILE,
+    Alloc,
+    Along,
+    Buffer,
+    Exec,
+    For,
+    Index,
+    IndexMap,
+    Stmt,
+    Window,
+    stmt_children,
+    substitute_index,
+    var,
+)
 from tilewright.support import InternalError, ScheduleError
 from tilewright.target import (
     ROW_BYTES,
@@ -88,6 +102,7 @@ class Tiles(Accesses):
         self._configurations = 0
         self._free: dict[Shape, list[int]] = {}
         self._loaded: dict[int, _Loaded] = {}
+        self._known: dict[tuple[Buffer, Along, tuple[Index, ...]], tuple[int, ...]] = {}
 
     @contextmanager
     def tiles_configured(self, body: Stmt, *, parallel: bool) -> Iterator[None]:
@@ -292,22 +307,40 @@ class Tiles(Accesses):
         p, _, _ = self._first_lane(buf, self._access(buf, w.offsets))
         return buf, p, step * buf.buffer.dtype.bytes or ROW_BYTES
 
-    def _distances(self, buf: MemoryBuffer | RegisterBuffer, w: Window, along: Along) -> list[int]:
+    def _distances(self, buf: MemoryBuffer | RegisterBuffer, w: Window, along: Along) -> tuple[int, ...]:
         """Elements from the first of a window to each along one axis; -1 where that is not known."""
-        first = [self.resolve(i) for i in buf.buffer.physical(w.offsets)]
-        found: list[int] = []
+        buffer = buf.buffer
+        first = tuple(self.resolve(i) for i in buffer.physical(w.offsets))
+        # instructions that follow each other share windows, and a place in memory is that of one element
+        known = self._known.get((buffer, along, first))
+        if known is None:
+            known = self._known[buffer, along, first] = self._apart_by(buf, w, along, first)
+        return known
+
+    def _apart_by(
+        self, buf: MemoryBuffer | RegisterBuffer, w: Window, along: Along, first: Sequence[Index]
+    ) -> tuple[int, ...]:
+        names = tuple(map(str, range(len(w.offsets))))
+        layout = buf.buffer.layout or IndexMap(names, tuple(map(var, names)), buf.buffer.shape)
+        dim, found = layout.dims[along.dim], list[int]()
+        moving = [
+            (place, before, stride)
+            for place, before, stride in zip(layout.exprs, first, buf.strides, strict=True)
+            if dim in place.vars
+        ]
         for n in range(along.count):
-            moved = tuple(i + n * along.step if d == along.dim else i for d, i in enumerate(w.offsets))
+            env = dict(zip(layout.dims, w.offsets, strict=True))
+            env[dim] += n * along.step
             total = Index(0)
-            for before, after, stride in zip(first, buf.buffer.physical(moved), buf.strides, strict=True):
-                step = self.resolve(after) - before
+            for place, before, stride in moving:
+                step = self.resolve(substitute_index(place, env)) - before
                 if step == Index(0):
                     continue
                 if not isinstance(stride, int):
-                    return [-1] * along.count
+                    return (-1,) * along.count
                 total = total + step * stride
             found.append(total.const if total.is_const else -1)
-        return found
+        return tuple(found)
 
 
 def _assign(

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from tilewright.build import Array, UnitKernel, device_of
 from tilewright.driver.assemble import Assembled, Packs, Steps, assemble, make_steps
 from tilewright.driver.device_model import assemble_on_device, build_device_kernels, device_units
-from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
+from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.plans import graph_key, unit_key
@@ -190,7 +190,10 @@ def compiled_steps(
         units, kernels = builder.kernels(made.units, constants_of(graph, views), progress)
     with clock.phase("plan"):
         steps = make_steps(graph, units, kernels, views, builder.threads, packs)
-    return replace(steps, graph=without_packed(graph)), made
+    # kernels have copies of the others
+    returned = {steps.root(value) for value in graph.outputs}
+    kept = {value: array for value, array in graph.constants.items() if value in returned}
+    return replace(steps, graph=replace(graph, constants=kept)), made
 
 
 def compiled_graph(

@@ -177,12 +177,6 @@ def constants_of(graph: Graph, views: Mapping[str, str]) -> Callable[[str], Arra
     return find
 
 
-def without_packed(graph: Graph) -> Graph:
-    """The graph without the arrays that kernels have copies of; those that the model returns stay."""
-    kept = {value: array for value, array in graph.constants.items() if value in graph.outputs}
-    return replace(graph, constants=kept)
-
-
 _Span: TypeAlias = tuple[Group, ...]
 """Groups that follow one another, as one kernel."""
 

@@ -143,8 +143,8 @@ def truncdiv(a: ValueLike, b: ValueLike) -> Scalar:
 
 
 def rem(a: ValueLike, b: ValueLike) -> Scalar:
-    """The remainder of :func:`truncdiv`, with the sign of ``a`` (``%`` has the sign of ``b``)."""
-    return _binary("rem", "rem", a, b, integers=True)
+    """The remainder of a division towards zero, exactly, with the sign of ``a`` (``%`` has that of ``b``)."""
+    return _binary("rem", "rem", a, b)
 
 
 def logical_and(*conditions: Scalar) -> Scalar:

@@ -1,4 +1,4 @@
-"""Elementary functions become arithmetic, and divisions by constants.
+"""Elementary functions become arithmetic, and divisions by constants and remainders.
 
 What remains for code generation: arithmetic, ``fma``, comparisons and selections, bit casts and shifts, and
 the functions that machines have (:data:`NATIVE`). No branch and no table in memory, so that the result
@@ -45,6 +45,7 @@ from tilewright.lower.elementary.logarithm import log, log1p, log2
 from tilewright.lower.elementary.num import Num
 from tilewright.lower.elementary.power import pow
 from tilewright.lower.elementary.quotient import by_constant
+from tilewright.lower.elementary.remainder import remainder
 from tilewright.lower.elementary.trigonometric import cos, sin, tan
 
 NATIVE: Final = frozenset(
@@ -120,6 +121,8 @@ def _expand(e: Expr, memo: dict[int, tuple[Expr, Expr]], native: frozenset[str])
         new = _expand_call(new, native)
     elif isinstance(new, Binary) and new.op == "div" and isinstance(new.b, Const):
         new = _quotient(new, new.b)
+    elif isinstance(new, Binary) and new.op == "rem" and new.dtype == F32:
+        new = remainder(Num(new.a), Num(new.b)).e
     # the key's object is kept, so that its identity is not used again
     memo[id(e)] = (e, new)
     return new

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
@@ -472,6 +473,21 @@ def test_saved_models_are_explained_verified_and_timed(call, path, tmp_path):
     status, out, _ = call("bench", saved, "--seconds", "0.01", "--rounds", "1", "--json")
     assert status == 0 and json.loads(out)["engines"][0]["median_ms"] > 0
     assert call("bench", saved, "--against", "onnxruntime")[0] == 2
+
+
+def test_the_doctor_lists_what_the_package_needs(call, monkeypatch):
+    place = "tilewright.cli.commands.doctor.requires"
+    monkeypatch.setattr(place, lambda _: ["numpy>=1", "no-such-package", "torch; extra == 'test'"])
+    status, out, _ = call("doctor")
+    assert status == 1 and "BAD  package     no-such-package missing" in out
+    assert f"ok   package     numpy {np.__version__}" in out and "package     torch" not in out
+
+    def unknown(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(place, unknown)
+    status, out, _ = call("doctor")
+    assert status == 0 and "not installed: what it needs is not known" in out
 
 
 def test_the_doctor_says_what_needs_a_compiler(call):

@@ -73,6 +73,19 @@ def test_outputs_that_no_kernel_makes_are_copies():
     assert x.any() and compiled(x)[1].any()
 
 
+def test_views_of_constants_that_operators_made_are_returned():
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["d"]),
+        helper.make_node("Transpose", ["d"], ["v"], perm=[1, 0]),
+        helper.make_node("Relu", ["x"], ["r"]),
+    ]
+    constants = {"q": np.uint8([[3, 0, 1, 1, 1]]), "s": np.float32(0.75)}
+    outputs = [tiny.tensor("r", (2,)), tiny.tensor("v", (5, 1))]
+    model = tilewright.compile(tiny.model(nodes, [tiny.tensor("x", (2,))], outputs, constants))
+    _, made = model.run(None, {"x": np.zeros(2, np.float32)})
+    np.testing.assert_array_equal(made.ravel(), [2.25, 0, 0.75, 0.75, 0.75])
+
+
 def test_a_value_and_its_view_are_both_returned():
     nodes = [
         helper.make_node("Relu", ["x"], ["y"]),

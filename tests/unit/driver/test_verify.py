@@ -114,3 +114,15 @@ def test_what_follows_from_quantisation_is_compared_in_steps(shift, ok):
     q = next(check for check in outcome.checks if check.name == "q")
     assert outcome.ok == ok
     assert q.comparison.ratio == pytest.approx(shift * 10 / 2)
+
+
+def test_bytes_that_become_unsigned_are_not_the_models():
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("MatMul", ["d", "w"], ["y"]),
+    ]
+    weights = {"s": np.float32(0.02), "z": np.int8(3), "w": np.ones((8, 4), np.float32)}
+    model = tiny.model(nodes, [tiny.tensor("x", (2, 8))], [tiny.tensor("y", (2, 4))], weights)
+    outcome = verify_model(tilewright.compile(model), model, {"x": np.eye(2, 8, dtype=np.float32)})
+    assert outcome.ok and "q" not in {check.name for check in outcome.checks}

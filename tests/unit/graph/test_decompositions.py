@@ -292,12 +292,17 @@ def test_weights_of_four_bits_do_not_saturate_as_bytes():
 @pytest.mark.parametrize("known", [False, True], ids=["zero of the run", "known zero"])
 @pytest.mark.parametrize("window", [{"pads": [1, 0, 2, 1]}, {"strides": [2, 1], "group": 2}])
 @pytest.mark.parametrize(("x", "w", "zero"), [("u8", "i8", None), ("i8", "i8", 5), ("u8", "u8", 128)])
-def test_convolutions_less_zero_points_are_of_unsigned_with_signed_bytes(x, w, zero, window, known):
+@pytest.mark.parametrize("beyond", [0, 35, -40], ids=["fit", "too large", "too small"])
+def test_convolutions_less_zero_points_are_of_unsigned_with_signed_bytes(x, w, zero, window, known, beyond):
     rng = np.random.default_rng(3)
     types = {"u8": (np.uint8, TensorProto.UINT8, 0), "i8": (np.int8, TensorProto.INT8, -128)}
     (numpy_x, onnx_x, low), numpy_w = types[x], types[w][0]
     image = rng.integers(low, low + 256, (1, 4, 6, 7)).astype(numpy_x)
     weights = (rng.integers(-90, 90, (6, 4 // window.get("group", 1), 3, 2)) + (zero or 0)).astype(numpy_w)
+    if zero is not None and beyond:
+        # less this zero point some channels do not fit signed bytes
+        zero -= beyond
+        weights[::2, 0, 0, 0] = np.iinfo(numpy_w).max if beyond > 0 else np.iinfo(numpy_w).min
     point = np.array(low + 100, numpy_x)
     given, constants = {"x": image, "xz": point}, {"w": weights}
     if zero is not None:
@@ -312,6 +317,7 @@ def test_convolutions_less_zero_points_are_of_unsigned_with_signed_bytes(x, w, z
     graph = simplify(import_onnx(tiny.model([node], inputs, outputs, constants)), INTEGER_PASSES)
     (product,) = (each for each in graph.nodes if each.op == "ConvInteger")
     assert [graph.types[name].dtype for name in product.inputs] == ["u8", "i8"]
+    assert ("Conv" in {each.op for each in graph.nodes}) == bool(zero is not None and beyond)
     # the same sums in f64, which are exact
     less = [image.astype(np.float64) - float(point), weights.astype(np.float64) - (zero or 0)]
     conv = helper.make_node("Conv", ["x", "w"], ["y"], **window)

@@ -31,10 +31,7 @@ def doctor(context: click.Context, state: State) -> None:
     """Check the installation: packages, native runtime, machine, cache. Exit status 1 if a check fails."""
     checks = [
         ("tilewright", True, f"{__version__} on Python {platform.python_version()}, {available_cpus()} CPUs"),
-        *(
-            ("package", _version(name) is not None, f"{name} {_version(name) or 'missing'}")
-            for name in _needed()
-        ),
+        *_packages("tilewright"),
         ("llvm", True, ".".join(map(str, llvm.llvm_version_info))),
         _tried("machine", lambda: f"{detect().llvm_cpu} ({detect().name})"),
         _tried("runtime", _fork_join),
@@ -55,10 +52,14 @@ def doctor(context: click.Context, state: State) -> None:
         context.exit(FAILED)
 
 
-def _needed() -> list[str]:
-    """What the package says that it needs, those of extras apart."""
-    said = [text for text in requires("tilewright") or () if "extra ==" not in text]
-    return [found.group() for text in said if (found := _NAME.match(text))]
+def _packages(whose: str) -> list[tuple[str, bool, str]]:
+    """What a package says that it needs, those of extras apart."""
+    try:
+        said = [text for text in requires(whose) or () if "extra ==" not in text]
+    except PackageNotFoundError:
+        return [("package", True, f"{whose} is a folder, not installed: what it needs is not known")]
+    names = [found.group() for text in said if (found := _NAME.match(text))]
+    return [("package", bool(_version(name)), f"{name} {_version(name) or 'missing'}") for name in names]
 
 
 def _compiler() -> str:

@@ -59,15 +59,16 @@ def nhwc_conv(p: Parts, x: str, w: str, bias: str = "", added: str = "") -> None
 def conv_integer(p: Parts, x: str, w: str, x_zero: str = "", w_zero: str = "") -> bool:
     """A convolution less zero points by one of unsigned with signed bytes, for weights that are known.
 
-    sum (x - zx) w = sum x w - zx sum w, where the last sum leaves out taps on padding: it is known when
+    sum (x - zx) (v + d) = sum x v + d sum x - zx sum (v + d), where v are signed bytes and d is what weights
+    less their zero points are too large by. The last sum leaves out taps on padding: it is known when
     compiling, and machines have instructions for the first (Jacob et al., arXiv:1712.05877, equation 7).
     """
     known = p.ctx.values[1]
     if known is None or known.ndim < 3 or p.type(0).rank != known.ndim:
         return False
-    weights = _less_zero(p, known)
+    left = _less_zero(p, known)
     zeros = p.type(2) if x_zero else None
-    if weights is None or (zeros is not None and zeros.elements != 1):
+    if left is None or (zeros is not None and zeros.elements != 1):
         return False
     zx = zero_point(p, 2, zeros)
     signed = p.type(0).dtype == "i8"
@@ -75,27 +76,48 @@ def conv_integer(p: Parts, x: str, w: str, x_zero: str = "", w_zero: str = "") -
         return False
     if signed:
         x, zx = flipped(p, x, "u8"), moved_zero(p, zx, SIGN)
+    taps = tuple(range(1, left.ndim))
+    above = left.max(taps, keepdims=True, initial=SIGN - 1) - (SIGN - 1)
+    spare: Array = above + np.minimum(left.min(taps, keepdims=True, initial=-SIGN) + SIGN, 0)
+    weights: Array = np.ascontiguousarray((left - spare).astype(np.int8))
     total = p.add("ConvInteger", (x, p.constant(weights)), attributes=p.ctx.node.attributes)
+    if spare.any():
+        total = p.add("Add", (total, _in_windows(p, x, spare, left.shape[2:])))
     if zx:
         sizes = p.shape(0)[2:]
-        window = window_of(p.ctx, weights.shape[2:], sizes)
-        sums = sums_inside(weights, window, sizes, output_sizes(p.ctx, window, sizes)).astype(np.int32)
+        window = window_of(p.ctx, left.shape[2:], sizes)
+        sums = sums_inside(left, window, sizes, output_sizes(p.ctx, window, sizes)).astype(np.int32)
         total = p.add("Sub", (total, p.add("Mul", (p.constant(sums[None]), zx))))
     p.give(total)
     return True
 
 
 def _less_zero(p: Parts, weights: Array) -> Array | None:
-    """Weights less their zero points as i8; None where these are not known, or what is left is no i8."""
+    """Weights less their zero points as i32; None where these are not known."""
     zero: Array | None = np.zeros((), np.int32)
     if len(p.ctx.node.inputs) > 3 and p.ctx.node.inputs[3]:
         zero = p.ctx.values[3]
     if zero is None or zero.size not in (1, len(weights)):
         return None
     around = (-1, *(1,) * (weights.ndim - 1))
-    left: Array = weights.astype(np.int32) - zero.astype(np.int32).reshape(around)
-    inside = not left.size or (left.min() >= -SIGN and left.max() < SIGN)
-    return np.ascontiguousarray(left.astype(np.int8)) if inside else None
+    return np.asarray(weights.astype(np.int32) - zero.astype(np.int32).reshape(around))
+
+
+def _in_windows(p: Parts, x: str, factors: Array, kernel: tuple[int, ...]) -> str:
+    """The sum of what each result of a convolution of bytes reads, times its channel's factor."""
+    group = p.ctx.integer("group", 1)
+    batch, channels, *sizes = p.shape(0)
+    wide = p.reshape(p.add("Cast", (x,), to="i32"), (batch, group, channels // group, *sizes))
+    sums = p.add("ReduceSum", (wide, p.ints((2,))), keepdims=0)
+    ones: Array = np.ones((group, 1, *kernel), np.int32)
+    sums = p.add("Conv", (sums, p.constant(ones)), attributes=p.ctx.node.attributes)
+    if group > 1:
+        results = output_sizes(p.ctx, window_of(p.ctx, kernel, sizes), sizes)
+        places, alike = (1,) * len(results), len(factors) // group
+        sums = p.reshape(sums, (batch, group, 1, *results))
+        sums = p.add("Expand", (sums, p.ints((1, 1, alike, *places))))
+        sums = p.reshape(sums, (batch, len(factors), *results))
+    return p.add("Mul", (sums, p.constant(np.ascontiguousarray(factors.swapaxes(0, 1)))))
 
 
 @decomposition("ConvTranspose")

@@ -188,19 +188,15 @@ def modulo(ctx: Context, x: Operand, y: Operand) -> Operand:
     truncated = ctx.flag("fmod", False)
     if not is_float(x.dtype):
         return elementwise(ctx, lang.rem if truncated else lambda a, b: a % b, x, y)
-    # One step more precise than the operands, so that the quotient of large ones is whole.
-    inner = "f32" if wide(x.dtype) != x.dtype else "f64"
+    inner = wide(x.dtype)
 
     def of(a: Scalar, b: Scalar) -> Scalar:
-        wide_a, wide_b = cast(a, x.dtype, inner), cast(b, x.dtype, inner)
-        quotient = lang.trunc(wide_a / wide_b)
-        # 0 * inf is no number: where nothing is taken away, a is the remainder itself.
-        rest = lang.select(quotient == 0.0, wide_a, wide_a - quotient * wide_b)
-        if truncated:
-            return cast(lang.copysign(rest, wide_a), inner, x.dtype)
-        opposed = (rest < 0.0) != (wide_b < 0.0)
-        signed = lang.select(opposed, rest + wide_b, rest)
-        return cast(lang.select(rest == 0.0, lang.copysign(rest, wide_b), signed), inner, x.dtype)
+        a, b = cast(a, x.dtype, inner), cast(b, x.dtype, inner)
+        rest = lang.rem(a, b)
+        if not truncated:
+            opposed = (rest < 0.0) != (b < 0.0)
+            rest = lang.select(rest == 0.0, lang.copysign(rest, b), lang.select(opposed, rest + b, rest))
+        return cast(rest, inner, x.dtype)
 
     return elementwise(ctx, of, x, y)
 

@@ -80,7 +80,12 @@ class UnsignedActivations:
             name = rewriter.constant(zero.astype(np.uint8), f"{node.inputs[2]}.unsigned")
             changed = replace(rewriter.current(node), inputs=(*rewriter.current(node).inputs[:2], name))
             type_ = graph.types[node.outputs[0]]
-            rewriter.emit(changed, [replace(type_, dtype="u8") if quantised else type_])
+            if quantised:
+                # other numbers than those of the model have another name
+                type_ = replace(type_, dtype="u8")
+                changed = replace(changed, outputs=(rewriter.fresh(f"{node.outputs[0]}.unsigned"),))
+                rewriter.alias(node.outputs[0], changed.outputs[0])
+            rewriter.emit(changed, [type_])
         return rewriter.finish()
 
 

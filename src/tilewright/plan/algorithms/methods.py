@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from tilewright.cost import Machine
-from tilewright.ir import Stage
+from tilewright.ir import Stage, int_upper, iter_env
 from tilewright.plan.algorithms.accuracy import AUTO, Accuracy
 from tilewright.plan.algorithms.bf16x3 import Bf16x3Choice, choose_bf16x3
 from tilewright.plan.algorithms.choice import WinogradChoice, choose_winograd
@@ -66,7 +66,13 @@ class Method:
 
 
 def cheapest(asked: Asked) -> tuple[Method, Choice] | None:
-    """The method that takes the fewest cycles of those that may be taken, ``None`` for the direct one."""
+    """The method that takes the fewest cycles of those that may be taken, ``None`` for the direct one.
+
+    Which is that of stages without elements or terms.
+    """
+    env = iter_env(asked.stage.iters)
+    if any(int_upper(it.extent, env) == 0 for it in asked.stage.iters):
+        return None
     allowed = [m for m in METHODS.values() if any(map(asked.accuracy.allows, m.algorithm.variants))]
     found = [(m, choice) for m in allowed if (choice := m.choose(asked)) is not None]
     return min(found, key=lambda each: each[1].cycles, default=None)

@@ -145,6 +145,8 @@ def test_chosen_where_it_pays():
     assert not chosen(product(4, 512, 512))
     assert not chosen(product(512, 4, 512))
     assert not chosen(convolution(16, 64, 56, 1))
+    # nothing to compute at all
+    assert not chosen(product(16, 5, 0)) and not chosen(product(0, 5, 16))
     # where products must be those of the program, or nothing does them faster
     assert not chosen(product(512, 512, 512), accuracy=EXACT)
     assert not chosen(product(512, 512, 512), accuracy=EXACT)
