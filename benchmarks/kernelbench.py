@@ -81,7 +81,9 @@ def made_of(found):
 
 
 def nbytes(values):
-    return sum(x.numel() * x.element_size() for x in pytree.tree_leaves(values) if isinstance(x, torch.Tensor))
+    return sum(
+        x.numel() * x.element_size() for x in pytree.tree_leaves(values) if isinstance(x, torch.Tensor)
+    )
 
 
 def seconds_of(run, arguments):
@@ -196,7 +198,8 @@ def times(runs, arguments, options):
                 run(*arguments)
             found[name].append((time.perf_counter() - start) / repeats[name])
     return {
-        name: {"median": 1e3 * statistics.median(each), "min": 1e3 * min(each)} for name, each in found.items()
+        name: {"median": 1e3 * statistics.median(each), "min": 1e3 * min(each)}
+        for name, each in found.items()
     }
 
 
@@ -226,7 +229,7 @@ def table(records):
         print(f"| {level} | {len(each)} | {counts[0]} | {counts[1]} | {' | '.join(cells)} | {least} |")
     print()
     for ratio, module, name, ms in sorted(slow, key=lambda each: each[0]):
-        print(f"{ratio:6.2f} {name:9} {module:70} {({key: round(at, 3) for key, at in ms.items()})}")
+        print(f"{ratio:6.2f} {name:9} {module:70} { ({key: round(at, 3) for key, at in ms.items()}) }")
 
 
 def main():

@@ -151,6 +151,37 @@ def test_one_plan_is_for_all_sizes():
     assert not share.eager and share.pieces == 2
 
 
+OPEN = {
+    "attention": (
+        lambda q, k: torch.nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True),
+        lambda n: [torch.randn(n, 2, n + 3, 4, requires_grad=True) for _ in range(2)],
+    ),
+    "places": (
+        lambda x, i: x[i, i.flip(0)] * x[:, :1],
+        lambda n: [torch.randn(n, n, requires_grad=True), torch.randint(0, n, (n,))],
+    ),
+    "parts": (
+        lambda x: torch.slice_scatter(x * 2, x[:, 1:], 1, 0, -1) + torch.select_scatter(x, x[:, 0], 1, -1),
+        lambda n: [torch.randn(n, n + 1, requires_grad=True)],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_gradients_have_one_plan_for_all_sizes(kind):
+    function, given = OPEN[kind]
+    share = Share()
+    made = torch.compile(function, backend=backend_of(Options(), share), dynamic=True)
+    for size in (3, 6):
+        args = given(size)
+        found, expected = made(*args), function(*args)
+        torch.testing.assert_close(found, expected)
+        wanted, y = [x for x in args if x.requires_grad], torch.randn(found.shape)
+        for a, b in zip(*(torch.autograd.grad(out, wanted, y) for out in (found, expected)), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert not share.eager and share.pieces == 2
+
+
 def test_sizes_that_no_plan_is_for():
     share = Share()
     made = torch.compile(

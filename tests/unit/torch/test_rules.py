@@ -145,6 +145,7 @@ def test_nothing_to_reduce():
     x = torch.zeros(0, 3)
     check(lambda x: [x.sum(0), x.sum(), x.prod(0), x.any(0), x.all(0), x.mean(0)], x)
     check(lambda x: [x + 1, x.relu(), x.t() @ x, torch.cat([x, x])], x)
+    check(lambda x, y: x @ y, torch.zeros(7, 0), torch.zeros(0, 64))
 
 
 def test_movement():
