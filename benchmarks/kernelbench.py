@@ -1,14 +1,15 @@
 """KernelBench's modules of levels 1 and 2 through ``torch.compile``: compiled, right, and how fast.
 
     git clone https://github.com/ScalingIntelligence/KernelBench
-    python benchmarks/kernelbench.py KernelBench/KernelBench --out kb.jsonl --against ""     compiled and right
-    python benchmarks/kernelbench.py KernelBench/KernelBench --out kb.jsonl                  and the time
-    python benchmarks/kernelbench.py KernelBench/KernelBench --out kb.jsonl --table
+    python benchmarks/kernelbench.py KernelBench/KernelBench --out right.jsonl --against ""
+    python benchmarks/kernelbench.py KernelBench/KernelBench --out timed.jsonl
+    python benchmarks/kernelbench.py KernelBench/KernelBench --out timed.jsonl --table
 
 A module is made smaller until its inputs and outputs take no more than `--bytes`, and torch no longer than
 `--seconds`: by its batch, and where that is one or there is none, by its largest size. It is run in a process
-of its own, in turns by torch, inductor (weights frozen), OpenVINO (single precision) and ours, and becomes a
-line of JSON; modules that the file has are not run again. Results are judged as those of ``opinfo.py`` are.
+that can be killed, in turns by torch, inductor (weights frozen), OpenVINO (single precision) and ours, and
+becomes a line of JSON; modules that the file has are not run again. Results are judged as those of
+``opinfo.py`` are. Without others to compare with it is not timed.
 """
 
 import argparse
@@ -16,7 +17,6 @@ import ast
 import json
 import math
 import statistics
-import subprocess
 import sys
 import time
 import types
@@ -25,12 +25,12 @@ from pathlib import Path
 
 import torch
 import torch._inductor.config
-from opinfo import beyond, differences
+from opinfo import Worker, beyond, differences
 from torch.utils import _pytree as pytree
 
 import tilewright.torch as ours
 
-#: Seconds for a module before its process is killed.
+#: Seconds for a module before the process is killed.
 LIMIT = 400.0
 #: Calls of a turn are repeated until they take so long, so that clocks do not count.
 TURN = 0.02
@@ -62,7 +62,7 @@ class Source:
         """Make the problem smaller; False where it cannot be."""
         batch = "batch_size"
         name = batch if self.sizes.get(batch, 1) > 1 else max(self.sizes, key=self.sizes.__getitem__)
-        if self.sizes[name] < 2:  # noqa: PLR2004 - nothing to halve
+        if self.sizes[name] < 2:
             return False
         self.sizes[name] //= 2
         self._sizes[name].value = ast.copy_location(ast.Constant(self.sizes[name]), self._sizes[name])
@@ -147,7 +147,7 @@ def judged(path, options):
     with torch.no_grad():
         source = scaled(path, options.bytes, options.seconds)
         model, arguments = made_of(source.module())
-        record = {"module": source.name, "sizes": source.changed()}
+        record = {"key": source.name, "sizes": source.changed()}
         share = ours.Share()
         runs = contenders(model, arguments, options, share)
         expected = [x.clone() for x in pytree.tree_leaves(model(*arguments))]
@@ -191,7 +191,7 @@ def times(runs, arguments, options):
     for name, run in runs.items():
         repeats[name] = max(1, math.ceil(TURN / max(seconds_of(run, arguments), 1e-6)))
     end = time.perf_counter() + options.budget
-    while time.perf_counter() < end or len(found["eager"]) < 3:  # noqa: PLR2004 - a median of three
+    while time.perf_counter() < end or len(found["eager"]) < 3:
         for name, run in runs.items():
             start = time.perf_counter()
             for _ in range(repeats[name]):
@@ -212,8 +212,8 @@ def table(records):
     print("| level | modules | compiled | right | eager | inductor | OpenVINO | best of all | least |")
     print("|---|---|---|---|---|---|---|---|---|")
     slow = []
-    for level in sorted({record["module"].split("/")[0] for record in records}):
-        each = [record for record in records if record["module"].startswith(level + "/")]
+    for level in sorted({record["key"].split("/")[0] for record in records}):
+        each = [record for record in records if record["key"].startswith(level + "/")]
         ratios = {}
         for record in each:
             ms = {name: at["median"] for name, at in record.get("ms", {}).items()}
@@ -221,7 +221,7 @@ def table(records):
                 peers = {name: at / ms["ours"] for name, at in ms.items() if name != "ours"}
                 for name, ratio in {**peers, "best": min(peers.values())}.items():
                     ratios.setdefault(name, []).append(ratio)
-                slow.append((min(peers.values()), record["module"], min(peers, key=peers.get), ms))
+                slow.append((min(peers.values()), record["key"], min(peers, key=peers.get), ms))
         counts = [sum(record["status"] in ok for record in each) for ok in (("right", "wrong"), ("right",))]
         names = ("eager", "inductor", "openvino", "best")
         least = f"{min(ratios['best']):.2f}" if ratios else ""
@@ -232,47 +232,59 @@ def table(records):
         print(f"{ratio:6.2f} {name:9} {module:70} { ({key: round(at, 3) for key, at in ms.items()}) }")
 
 
+def work(options):
+    """The child: a module a line in, its record out."""
+    for line in sys.stdin:
+        task = json.loads(line)
+        if not task["skip"]:
+            print(json.dumps({"start": 0}), flush=True)
+            torch._dynamo.reset()
+            print(json.dumps(judged(Path(task["path"]), options)), flush=True)
+        print(json.dumps({"done": True}), flush=True)
+
+
+def number_of(path):
+    return int(path.stem.split("_")[0])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="that has level1 and level2")
     parser.add_argument("--out", type=Path, default=Path("kernelbench.jsonl"))
     parser.add_argument("--levels", nargs="*", default=["1", "2"])
-    parser.add_argument("--only", nargs="*", help="numbers of modules")
+    parser.add_argument("--only", nargs="*", type=int, help="numbers of modules")
     parser.add_argument("--against", default="inductor,openvino", help="beside torch itself; none: no times")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--bytes", type=int, default=1 << 28, help="of inputs and outputs, at most")
     parser.add_argument("--seconds", type=float, default=0.5, help="of torch's call, at most")
     parser.add_argument("--budget", type=float, default=6.0, help="seconds of calls that are timed")
-    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--table", action="store_true", help="say what the file holds")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.worker:
-        print(json.dumps(judged(options.worker, options)), flush=True)
+        work(options)
         return
     lines = options.out.read_text().splitlines() if options.out.exists() else []
     records = [json.loads(line) for line in lines]
     if options.table:
         table(records)
         return
-    have = {record["module"] for record in records}
-    paths = [path for level in options.levels for path in (options.folder / f"level{level}").glob("*.py")]
-    for path in sorted(paths, key=lambda path: (path.parent.name, int(path.stem.split("_")[0]))):
-        name = f"{path.parent.name}/{path.stem}"
-        if name in have or (options.only and path.stem.split("_")[0] not in options.only):
-            continue
-        command = [sys.executable, __file__, *sys.argv[1:], "--worker", str(path)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
-            said = done.stdout.splitlines()
-            failed = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
-        except subprocess.TimeoutExpired:
-            said, failed = [], [f"no answer in {LIMIT:.0f} s"]
-        record = json.loads(said[-1]) if said else {"module": name, "status": "crashed", "detail": failed[0]}
-        with options.out.open("a") as out:
-            out.write(json.dumps(record) + "\n")
-        if record["status"] != "right":
-            print(record["status"], name, record["detail"], record.get("share", ""), flush=True)
+    have = {record["key"] for record in records}
+    worker = Worker([__file__, *sys.argv[1:]], lambda task, _: task["key"], LIMIT)
+    try:
+        for level in options.levels:
+            for path in sorted((options.folder / f"level{level}").glob("*.py"), key=number_of):
+                key = f"{path.parent.name}/{path.stem}"
+                if key in have or (options.only and number_of(path) not in options.only):
+                    continue
+                for record in worker.run({"key": key, "path": str(path)}, []):
+                    with options.out.open("a") as out:
+                        out.write(json.dumps(record) + "\n")
+                    if record["status"] != "right":
+                        print(record["status"], key, record["detail"], record.get("share", ""), flush=True)
+    finally:
+        worker.close()
 
 
 if __name__ == "__main__":

@@ -49,19 +49,22 @@ def key_of(task, sample):
 
 
 class Worker:
-    """A process that runs tasks, and is replaced when it dies or hangs."""
+    """A process that runs tasks, and is replaced when it dies or hangs: a line a task in, records out.
 
-    def __init__(self, backend):
-        self.backend, self.process, self.lines = backend, None, None
+    ``key`` names a task's sample. A sample is announced by its number, and skipped where the task says so.
+    """
+
+    def __init__(self, command, key, limit=LIMIT):
+        self.command, self.key, self.limit = command, key, limit
+        self.process, self.lines = None, None
 
     def run(self, task, skip):
         """Yield a record a sample."""
         at, skip = None, set(skip)
         while True:
             if self.process is None:
-                command = [sys.executable, __file__, "--worker", "--backend", self.backend]
                 self.process = subprocess.Popen(
-                    command,
+                    [sys.executable, *self.command, "--worker"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -73,7 +76,7 @@ class Worker:
             self.process.stdin.flush()
             while True:
                 try:
-                    line = self.lines.get(timeout=LIMIT)
+                    line = self.lines.get(timeout=self.limit)
                 except queue.Empty:
                     line = None
                 if not line:
@@ -81,10 +84,10 @@ class Worker:
                     code = self.process.wait()
                     self.process = None
                     if at is None:
-                        yield {"key": key_of(task, "all"), "status": "no sample", "detail": f"exit {code}"}
+                        yield {"key": self.key(task, "all"), "status": "no sample", "detail": f"exit {code}"}
                         return
-                    what = f"exit {code}" if line is not None else f"no answer in {LIMIT:.0f} s"
-                    yield {"key": key_of(task, at), "status": "crashed", "detail": what}
+                    what = f"exit {code}" if line is not None else f"no answer in {self.limit:.0f} s"
+                    yield {"key": self.key(task, at), "status": "crashed", "detail": what}
                     skip.add(at)
                     break
                 said = json.loads(line)
@@ -321,7 +324,8 @@ def main():
     for record in records:
         task, sample = record["key"].rsplit("/", 1)
         have[task].add(sample)
-    worker, end = Worker(options.backend), time.monotonic() + options.seconds
+    worker = Worker([__file__, "--backend", options.backend], key_of)
+    end = time.monotonic() + options.seconds
     counts = Counter()
     try:
         with options.out.open("a") as out:

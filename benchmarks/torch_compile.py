@@ -1,6 +1,6 @@
-"""torch.compile with this back end on small models of transformers: results, gradients, training, sizes, speed.
+"""torch.compile with this back end on small models of transformers: results, gradients, sizes, speed.
 
-    python benchmarks/torch_compile.py --part equal        results and gradients, sizes fixed and open, against f64
+    python benchmarks/torch_compile.py --part equal        results and gradients, sizes fixed and open
     python benchmarks/torch_compile.py --part gradients    the worst parameter, ours and eager's, against f64
     python benchmarks/torch_compile.py --part training     losses of 100 steps beside eager's
     python benchmarks/torch_compile.py --part sizes        one plan for all sizes: compilations and errors

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
-
 from tilewright.frontend.torch.elementwise import arithmetic
 from tilewright.frontend.torch.writer import Made, Number, Rule, Rules, Value, Writer, wide
 from tilewright.ir import dtype_of, is_open
