@@ -6,7 +6,8 @@
     python benchmarks/kernelbench.py KernelBench/KernelBench --out timed.jsonl --table
 
 A module is made smaller until its inputs and outputs take no more than `--bytes`, and torch no longer than
-`--seconds`: by its batch, and where that is one or there is none, by its largest size. It is run in a process
+`--seconds`: by its batch, and where that is one or there is none, by the largest size
+that no weight has. It is run in a process
 that can be killed, in turns by torch, inductor (weights frozen), OpenVINO (single precision) and ours, and
 becomes a line of JSON; modules that the file has are not run again. Results are judged as those of
 ``opinfo.py`` are. Without others to compare with it is not timed.
@@ -48,9 +49,22 @@ class Source:
                 for target in line.targets:
                     if isinstance(target, ast.Name):
                         self._sizes[target.id] = line
-        known = vars(self.module())
-        self.sizes = {name: known[name] for name in self._sizes if type(known[name]) is int}
+        known, weights = vars(self.module()), self._of_weights()
+        self.sizes = {
+            name: known[name] for name in self._sizes if type(known[name]) is int and name not in weights
+        }
         self._original = dict(self.sizes)
+
+    def _of_weights(self):
+        """The names that decide how the model is made."""
+        functions = {line.name: line for line in self._tree.body if isinstance(line, ast.FunctionDef)}
+        found, left = set(), [functions["get_init_inputs"]]
+        while left:
+            for node in ast.walk(left.pop()):
+                if isinstance(node, ast.Name) and node.id in self._sizes and node.id not in found:
+                    found.add(node.id)
+                    left.append(self._sizes[node.id].value)
+        return found
 
     def module(self):
         """The file's contents, with the sizes as they are now."""
@@ -61,8 +75,9 @@ class Source:
     def halve(self):
         """Make the problem smaller; False where it cannot be."""
         batch = "batch_size"
-        name = batch if self.sizes.get(batch, 1) > 1 else max(self.sizes, key=self.sizes.__getitem__)
-        if self.sizes[name] < 2:
+        largest = max(self.sizes, key=self.sizes.__getitem__, default=None)
+        name = batch if self.sizes.get(batch, 1) > 1 else largest
+        if name is None or self.sizes[name] == 1:
             return False
         self.sizes[name] //= 2
         self._sizes[name].value = ast.copy_location(ast.Constant(self.sizes[name]), self._sizes[name])
@@ -102,7 +117,10 @@ def scaled(path, most, seconds):
         if size <= most:
             model, arguments = made_of(source.module())
             model(*arguments)
-            if seconds_of(model, arguments) <= seconds:
+            # of processors, as others may use them, too
+            start = time.process_time()
+            model(*arguments)
+            if time.process_time() - start <= seconds * torch.get_num_threads():
                 return source
         if not source.halve():
             return source
