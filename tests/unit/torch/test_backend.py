@@ -191,6 +191,20 @@ def test_gradients_have_one_plan_for_all_sizes(kind):
     assert not share.eager and share.pieces == 2
 
 
+def test_numbers_of_modules_are_tensors_of_one_plan():
+    class Scaled(torch.nn.Module):
+        factor = 4.0
+
+        def forward(self, x):
+            return x * (2.0 / self.factor)
+
+    module, share = Scaled(), Share()
+    made = torch.compile(module, backend=backend_of(Options(), share), dynamic=True)
+    for module.factor in (4.0, 5.0, 7.0):
+        torch.testing.assert_close(made(torch.ones(3)), torch.full((3,), 2 / module.factor))
+    assert not share.eager
+
+
 def test_sizes_that_no_plan_is_for():
     share = Share()
     made = torch.compile(

@@ -412,6 +412,7 @@ RULES: Final[Rules] = MappingProxyType(
         **{f"mul.{kind}": arithmetic("Mul", "And") for kind in ("Tensor", "Scalar")},
         **{f"rsub.{kind}": reverse_subtract for kind in ("Tensor", "Scalar")},
         **{f"div.{kind}": divide for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
+        "true_divide.Tensor": divide,
         **{f"fmod.{kind}": remainder(True) for kind in ("Tensor", "Scalar")},
         **{f"remainder.{kind}": remainder(False) for kind in ("Tensor", "Scalar", "Scalar_Tensor")},
         **{f"pow.{kind}": power for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
@@ -452,6 +453,7 @@ RULES: Final[Rules] = MappingProxyType(
         **dict.fromkeys(
             (
                 "_to_copy.default",
+                "prims::convert_element_type.default",
                 "clone.default",
                 "alias.default",
                 "detach.default",
