@@ -7,7 +7,8 @@
 
 Each sample is run by torch itself and through ``torch.compile`` in a process that can be killed, and becomes
 a line of JSON; samples that the file has are not run again. A sample counts as *right*, *wrong* or *crashed*
-where all of its nodes were compiled, else as *fell back*: so does one whose graph has no nodes.
+where all of its nodes were compiled, else as *fell back*: so does one whose graph has no nodes (views of
+arguments, and what dynamo itself leaves to Python), which the table counts once more, as *no graph*.
 """
 
 from __future__ import annotations
@@ -277,13 +278,17 @@ def tasks_of(options):
 
 
 def table(records):
-    """The counts by direction and type, as Markdown, and the worst operators."""
+    """The counts by direction and type, as Markdown."""
     counts = defaultdict(Counter)
     for record in records:
         _, dtype, direction, _ = record["key"].rsplit("/", 3)
-        counts[direction, dtype][record["status"]] += 1
-    print("| | type | samples | compiled | right of these | wrong | crashed | fell back |")
-    print("|---|---|---|---|---|---|---|---|")
+        found = counts[direction, dtype]
+        found[record["status"]] += 1
+        found["no graph"] += record["status"] == "fell back" and record["detail"].startswith("0 of 0 ")
+    print(
+        "| | type | samples | compiled | right of these | wrong | crashed | fell back | of these no graph |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for (direction, dtype), found in sorted(counts.items(), reverse=True):
         judged_ = sum(found[s] for s in ("right", "wrong", "crashed", "fell back"))
         compiled = judged_ - found["fell back"]
@@ -291,7 +296,7 @@ def table(records):
             share, right = compiled / judged_, found["right"] / max(compiled, 1)
             print(
                 f"| {direction} | {dtype} | {judged_} | {share:.1%} | {right:.2%} | {found['wrong']} "
-                f"| {found['crashed']} | {found['fell back']} |"
+                f"| {found['crashed']} | {found['fell back']} | {found['no graph']} |"
             )
 
 

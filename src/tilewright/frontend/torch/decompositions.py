@@ -13,18 +13,20 @@ T: TypeAlias = torch.Tensor
 aten: Final = torch.ops.aten
 
 
+def _lengths(x: T, p: float) -> T:
+    """Norms along the last axis; zeros where there are no elements, for which torch's own refuses some."""
+    return torch.linalg.vector_norm(x, p, -1) if x.numel() else x.new_zeros(x.shape[:-1])
+
+
 def _cdist(x1: T, x2: T, p: float, compute_mode: int | None) -> T:
     """Distances of all rows of one from all of the other."""
-    if x1.shape[-1] == 0:
-        batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
-        return x1.new_zeros([*batch, x1.shape[-2], x2.shape[-2]])
-    return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+    return _lengths(x1.unsqueeze(-2) - x2.unsqueeze(-3), p)
 
 
 def _pdist(self: T, p: float = 2.0) -> T:
     """Distances of all pairs of rows."""
     first, second = torch.triu_indices(self.shape[0], self.shape[0], 1)
-    return torch.linalg.vector_norm(self[first] - self[second], p, -1)
+    return _lengths(self[first] - self[second], p)
 
 
 def _addbmm(self: T, batch1: T, batch2: T, *, beta: Any = 1, alpha: Any = 1) -> T:
