@@ -163,7 +163,11 @@ def judged(path, options):
     """A record of one module."""
     torch.set_num_threads(options.threads)
     with torch.no_grad():
-        source = scaled(path, options.bytes, options.seconds)
+        try:
+            source = scaled(path, options.bytes, options.seconds)
+        except RuntimeError as error:
+            why = f"it cannot be made smaller: {error}"
+            return {"key": f"{path.parent.name}/{path.stem}", "status": "not run", "detail": why[:300]}
         model, arguments = made_of(source.module())
         record = {"key": source.name, "sizes": source.changed()}
         share = ours.Share()

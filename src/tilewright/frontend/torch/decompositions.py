@@ -202,14 +202,10 @@ def _scatter_reduce(self: T, dim: int, index: T, src: T, reduce: str, *, include
     return (total / counts.clamp(min=1)).to(self.dtype)
 
 
-def _scatter_by(self: T, dim: int, index: T, src: T, *, reduce: str) -> T:
-    """The old name of two of these."""
-    return self.scatter_reduce(dim, index, src, {"add": "sum", "multiply": "prod"}[reduce])
-
-
-def _scatter_number_by(self: T, dim: int, index: T, value: Any, *, reduce: str) -> T:
-    """The same with one number."""
-    src = torch.full_like(index, value, dtype=self.dtype)
+def _scatter_by(self: T, dim: int, index: T, src: Any, *, reduce: str) -> T:
+    """The old name of two of these, with a tensor or one number."""
+    if not isinstance(src, torch.Tensor):
+        src = torch.full_like(index, src, dtype=self.dtype)
     return self.scatter_reduce(dim, index, src, {"add": "sum", "multiply": "prod"}[reduce])
 
 
@@ -285,11 +281,6 @@ def _searchsorted(
         count = torch.where(below & (count + step <= size), count + step, count)
         step //= 2
     return count.to(torch.int32) if out_int32 else count
-
-
-def _bucketize(self: T, boundaries: T, *, out_int32: bool = False, right: bool = False) -> T:
-    """The numbers of the intervals that elements lie in."""
-    return _searchsorted(boundaries, self, out_int32=out_int32, right=right)
 
 
 def _counted(places: T, inside: T, bins: int, weight: T | None, dtype: torch.dtype) -> T:
@@ -492,14 +483,14 @@ DECOMPOSITIONS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "logcumsumexp.default": _logcumsumexp,
         "scatter_reduce.two": _scatter_reduce,
         "scatter.reduce": _scatter_by,
-        "scatter.value_reduce": _scatter_number_by,
+        "scatter.value_reduce": _scatter_by,
         "index_reduce.default": _index_reduce,
         "put.default": _put,
         "as_strided_scatter.default": _as_strided_scatter,
         "masked_scatter.default": _masked_scatter,
         "nonzero_static.default": _nonzero_static,
         "searchsorted.Tensor": _searchsorted,
-        "bucketize.Tensor": _bucketize,
+        "bucketize.Tensor": lambda self, boundaries, **said: _searchsorted(boundaries, self, **said),
         "histc.default": _histc,
         "histogram.bins_tensor": _histogram,
         "histogram.bin_ct": _by_edges(several=False),

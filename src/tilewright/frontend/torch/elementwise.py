@@ -367,11 +367,6 @@ def converted(w: Writer, self: Value, *_: Any, **__: Any) -> Made:
     return w.expand(w.to(self, w.out.dtype), w.out.sizes)
 
 
-def filled(w: Writer, self: Value, value: Operand) -> Made:
-    """One value in place of all elements."""
-    return w.expand(w.to(value, w.out.dtype), w.out.sizes)
-
-
 def copied(w: Writer, self: Value, src: Value, *_: Any) -> Made:
     """The elements of another tensor in place of these."""
     return w.expand(w.to(src, w.out.dtype), w.out.sizes)
@@ -448,7 +443,6 @@ RULES: Final[Rules] = MappingProxyType(
         **{f"copysign.{kind}": copy_sign for kind in ("Tensor", "Scalar")},
         "fmax.default": extreme_of_numbers("Max"),
         "fmin.default": extreme_of_numbers("Min"),
-        **{f"fill.{kind}": filled for kind in ("Scalar", "Tensor")},
         "copy.default": copied,
         **dict.fromkeys(
             (

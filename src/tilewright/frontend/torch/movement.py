@@ -214,13 +214,8 @@ def arange(w: Writer, start: Number, end: Number, step: Number = 1, **_: Any) ->
     return w.constant((int(start) + np.arange(count) * int(step)).astype(kind.numpy))
 
 
-def full(w: Writer, size: Sequence[int], fill_value: Operand = 0, **_: Any) -> Made:
-    """A tensor of one value."""
-    return w.expand(w.to(fill_value, w.out.dtype), w.out.sizes)
-
-
-def full_like(w: Writer, self: Value, fill_value: Operand = 0, **_: Any) -> Made:
-    """A tensor of one value, of the shape of another."""
+def full(w: Writer, like: object, fill_value: Operand = 0, **_: Any) -> Made:
+    """A tensor of one value, of a size or as another tensor is."""
     return w.expand(w.to(fill_value, w.out.dtype), w.out.sizes)
 
 
@@ -286,8 +281,7 @@ RULES: Final[Rules] = MappingProxyType(
         "diagonal_scatter.default": diagonal_scatter,
         "unfold.default": unfolded,
         "arange.start_step": arange,
-        "full.default": full,
-        "full_like.default": full_like,
+        **dict.fromkeys(("full.default", "full_like.default", "fill.Scalar", "fill.Tensor"), full),
         "scalar_tensor.default": scalar_tensor,
         **dict.fromkeys(("empty.memory_format", "empty_strided.default", "empty_permuted.default"), zeros),
         "tril.default": triangle(False),
