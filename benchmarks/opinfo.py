@@ -7,7 +7,8 @@
 
 Each sample is run by torch itself and through ``torch.compile`` in a process that can be killed, and becomes
 a line of JSON; samples that the file has are not run again. A sample counts as *right*, *wrong* or *crashed*
-where all of its nodes were compiled, else as *fell back*: so does one whose graph has no nodes.
+where all of its nodes were compiled, else as *fell back*: so does one whose graph has no nodes (views of
+arguments, and what dynamo itself leaves to Python), which the table counts once more, as *no graph*.
 """
 
 from __future__ import annotations
@@ -49,19 +50,22 @@ def key_of(task, sample):
 
 
 class Worker:
-    """A process that runs tasks, and is replaced when it dies or hangs."""
+    """A process that runs tasks, and is replaced when it dies or hangs: a line a task in, records out.
 
-    def __init__(self, backend):
-        self.backend, self.process, self.lines = backend, None, None
+    ``key`` names a task's sample. A sample is announced by its number, and skipped where the task says so.
+    """
+
+    def __init__(self, command, key, limit=LIMIT):
+        self.command, self.key, self.limit = command, key, limit
+        self.process, self.lines = None, None
 
     def run(self, task, skip):
         """Yield a record a sample."""
         at, skip = None, set(skip)
         while True:
             if self.process is None:
-                command = [sys.executable, __file__, "--worker", "--backend", self.backend]
                 self.process = subprocess.Popen(
-                    command,
+                    [sys.executable, *self.command, "--worker"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -73,7 +77,7 @@ class Worker:
             self.process.stdin.flush()
             while True:
                 try:
-                    line = self.lines.get(timeout=LIMIT)
+                    line = self.lines.get(timeout=self.limit)
                 except queue.Empty:
                     line = None
                 if not line:
@@ -81,10 +85,10 @@ class Worker:
                     code = self.process.wait()
                     self.process = None
                     if at is None:
-                        yield {"key": key_of(task, "all"), "status": "no sample", "detail": f"exit {code}"}
+                        yield {"key": self.key(task, "all"), "status": "no sample", "detail": f"exit {code}"}
                         return
-                    what = f"exit {code}" if line is not None else f"no answer in {LIMIT:.0f} s"
-                    yield {"key": key_of(task, at), "status": "crashed", "detail": what}
+                    what = f"exit {code}" if line is not None else f"no answer in {self.limit:.0f} s"
+                    yield {"key": self.key(task, at), "status": "crashed", "detail": what}
                     skip.add(at)
                     break
                 said = json.loads(line)
@@ -274,13 +278,17 @@ def tasks_of(options):
 
 
 def table(records):
-    """The counts by direction and type, as Markdown, and the worst operators."""
+    """The counts by direction and type, as Markdown."""
     counts = defaultdict(Counter)
     for record in records:
         _, dtype, direction, _ = record["key"].rsplit("/", 3)
-        counts[direction, dtype][record["status"]] += 1
-    print("| | type | samples | compiled | right of these | wrong | crashed | fell back |")
-    print("|---|---|---|---|---|---|---|---|")
+        found = counts[direction, dtype]
+        found[record["status"]] += 1
+        found["no graph"] += record["status"] == "fell back" and record["detail"].startswith("0 of 0 ")
+    print(
+        "| | type | samples | compiled | right of these | wrong | crashed | fell back | of these no graph |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for (direction, dtype), found in sorted(counts.items(), reverse=True):
         judged_ = sum(found[s] for s in ("right", "wrong", "crashed", "fell back"))
         compiled = judged_ - found["fell back"]
@@ -288,7 +296,7 @@ def table(records):
             share, right = compiled / judged_, found["right"] / max(compiled, 1)
             print(
                 f"| {direction} | {dtype} | {judged_} | {share:.1%} | {right:.2%} | {found['wrong']} "
-                f"| {found['crashed']} | {found['fell back']} |"
+                f"| {found['crashed']} | {found['fell back']} | {found['no graph']} |"
             )
 
 
@@ -321,7 +329,8 @@ def main():
     for record in records:
         task, sample = record["key"].rsplit("/", 1)
         have[task].add(sample)
-    worker, end = Worker(options.backend), time.monotonic() + options.seconds
+    worker = Worker([__file__, "--backend", options.backend], key_of)
+    end = time.monotonic() + options.seconds
     counts = Counter()
     try:
         with options.out.open("a") as out:

@@ -6,7 +6,7 @@ import os
 
 from tilewright.driver.units import PRECISIONS, Precision
 from tilewright.support import InputError, Settings, TargetError, whole_number
-from tilewright.target import CpuTarget, GpuTarget, TargetBase, detect, find_target
+from tilewright.target import HOST, CpuTarget, GpuTarget, TargetBase, detect, find_target
 
 
 def chosen_target(target: str | TargetBase) -> CpuTarget | GpuTarget:
@@ -20,9 +20,9 @@ def chosen_target(target: str | TargetBase) -> CpuTarget | GpuTarget:
     if isinstance(found, GpuTarget):
         return found
     assert isinstance(found, CpuTarget)  # there are two kinds
-    host = detect()
-    if found is host:
+    if target == HOST:
         return found
+    host = detect()
     lacking = sorted(found.features - host.features) if found.arch == host.arch else [found.arch]
     if lacking:
         raise TargetError(

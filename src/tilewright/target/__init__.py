@@ -42,6 +42,7 @@ from tilewright.target.nvidia import (
 from tilewright.target.quantities import LINE_SECONDS as LINE_SECONDS, Quantities as Quantities
 from tilewright.target.registry import (
     BUILT_IN as BUILT_IN,
+    HOST as HOST,
     find_instruction as find_instruction,
     find_operation as find_operation,
     find_target as find_target,

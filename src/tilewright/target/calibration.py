@@ -33,10 +33,11 @@ def calibrated(target: CpuTarget, path: Path | None = None) -> CpuTarget:
     """The target with what was measured on it; as it is where nothing was, or what was kept is damaged."""
     place = calibration_path() if path is None else path
     try:
-        found = _read(place).get(target.fingerprint)
+        machines = _read(place)
     except ArtefactError as error:
         _log.warning("measured quantities are not used: %s", error)
         return target
+    found = machines.get(target.fingerprint) if machines else None
     return target if found is None else target.with_quantities(found.rounded())
 
 

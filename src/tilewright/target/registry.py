@@ -29,7 +29,7 @@ from tilewright.target.simulated import POCL, SIMULATED
 from tilewright.target.x86_avx2 import X86_AVX2
 from tilewright.target.x86_avx512 import X86_AVX512
 
-_HOST: Final = "cpu"
+HOST: Final = "cpu"
 """The name of this machine."""
 
 _CPUS: Final = (X86_AVX512, X86_AVX2, AARCH64_NEON, AARCH64_SVE)
@@ -83,7 +83,7 @@ def find_instruction(name: str) -> Instruction:
 
 def target_names() -> tuple[str, ...]:
     """All names that :func:`find_target` knows of tables, and this machine's first."""
-    return (_HOST, *_TABLES)
+    return (HOST, *_TABLES)
 
 
 def find_target(name: str) -> TargetBase:
@@ -94,7 +94,7 @@ def find_target(name: str) -> TargetBase:
     TargetError for an unknown name, InstallationError where finding a device needs a package or a driver
     that is missing.
     """
-    if name == _HOST:
+    if name == HOST:
         return detect()
     if name in _TABLES:
         return _TABLES[name]

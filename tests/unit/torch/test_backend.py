@@ -120,6 +120,15 @@ def test_fallback_can_be_forbidden():
     (place, _) = error.nodes[0]
     assert "test_backend.py" in place.name and place.operator == "aten.special_airy_ai.default"
 
+    class Inner(torch.nn.Module):
+        def forward(self, x):
+            return torch.special.airy_ai(x)
+
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as caught:
+        compiled(torch.nn.Sequential(torch.nn.ReLU(), Inner()), fallback=False)(torch.ones(3))
+    ((place, _),) = caught.value.inner_exception.nodes
+    assert place.name.startswith("1, File ")
+
 
 def test_unknown_options_are_refused():
     with pytest.raises(InputError, match="no option 'thread'") as caught:
@@ -149,6 +158,51 @@ def test_one_plan_is_for_all_sizes():
         found, expected = (torch.autograd.grad((out * y).sum(), x)[0] for out in (found, expected))
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert not share.eager and share.pieces == 2
+
+
+OPEN = {
+    "attention": (
+        lambda q, k: torch.nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True),
+        lambda n: [torch.randn(n, 2, n + 3, 4, requires_grad=True) for _ in range(2)],
+    ),
+    "places": (
+        lambda x, i: x[i, i.flip(0)] * x[:, :1],
+        lambda n: [torch.randn(n, n, requires_grad=True), torch.randint(0, n, (n,))],
+    ),
+    "parts": (
+        lambda x: torch.slice_scatter(x * 2, x[:, 1:], 1, 0, -1) + torch.select_scatter(x, x[:, 0], 1, -1),
+        lambda n: [torch.randn(n, n + 1, requires_grad=True)],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_gradients_have_one_plan_for_all_sizes(kind):
+    function, given = OPEN[kind]
+    share = Share()
+    made = torch.compile(function, backend=backend_of(Options(), share), dynamic=True)
+    for size in (3, 6):
+        args = given(size)
+        found, expected = made(*args), function(*args)
+        torch.testing.assert_close(found, expected)
+        wanted, y = [x for x in args if x.requires_grad], torch.randn(found.shape)
+        for a, b in zip(*(torch.autograd.grad(out, wanted, y) for out in (found, expected)), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert not share.eager and share.pieces == 2
+
+
+def test_numbers_of_modules_are_tensors_of_one_plan():
+    class Scaled(torch.nn.Module):
+        factor = 4.0
+
+        def forward(self, x):
+            return x * (2.0 / self.factor)
+
+    module, share = Scaled(), Share()
+    made = torch.compile(module, backend=backend_of(Options(), share), dynamic=True)
+    for module.factor in (4.0, 5.0, 7.0):
+        torch.testing.assert_close(made(torch.ones(3)), torch.full((3,), 2 / module.factor))
+    assert not share.eager
 
 
 def test_sizes_that_no_plan_is_for():
@@ -246,7 +300,62 @@ def test_what_is_strange_is_right(kind):
     torch.testing.assert_close(compiled(function)(x), function(x))
 
 
+def hooked():
+    """A module with hooks of each kind that dynamo and autograd know."""
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+    module[0].register_forward_hook(lambda _, given, made: made * 2)
+    module[1].register_forward_pre_hook(lambda _, given: (given[0] + 1,))
+    module[0].weight.register_hook(lambda gradient: gradient * 3)
+    module[1].register_full_backward_hook(lambda _, given, made: (given[0] * 2,))
+    return module
+
+
+# that a tensor of the graph is no leaf
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_hooks():
+    module, x = hooked(), torch.randn(2, 3)
+    found = []
+    for run in (compiled(module), module):
+        module.zero_grad()
+        y = run(x)
+        y.sum().backward()
+        found.append([y.detach(), *(p.grad.clone() for p in module.parameters())])
+    torch.testing.assert_close(*found)
+
+
+def test_sizes_that_are_marked():
+    made = compiled(lambda x: x * 2 + x.shape[0])
+    for size in (3, 5, 7):
+        x = torch.ones(size)
+        torch._dynamo.mark_static(x, 0)
+        torch.testing.assert_close(made(x), torch.full((size,), 2.0 + size))
+    x = torch.ones(4)
+    torch._dynamo.mark_dynamic(x, 0)
+    made = compiled(lambda x: x * 2)
+    for each in (x, torch.ones(9), torch.ones(1)):
+        torch.testing.assert_close(made(each), each * 2)
+
+
+def test_arguments_that_share_memory():
+    def function(x, y):
+        x.add_(1)
+        return y * 2
+
+    for first, second in ((slice(4), slice(4)), (slice(4), slice(2, 6)), (slice(2, 6), slice(4))):
+        torch._dynamo.reset()  # its guards do not tell these apart
+        made = compiled(function)
+        found, expected = (torch.arange(6.0) for _ in range(2))
+        torch.testing.assert_close(
+            made(found[first], found[second]), function(expected[first], expected[second])
+        )
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize:UserWarning")
 def test_tensors_of_other_kinds_are_torchs():
+    x = torch.quantize_per_tensor(torch.randn(4), 0.1, 0, torch.quint8)
+    torch.testing.assert_close(compiled(lambda x: x.dequantize() + 1)(x), x.dequantize() + 1)
+    assert compiled(torch.nn.Linear(3, 2, device="meta"))(torch.ones(1, 3, device="meta")).is_meta
     sparse = torch.eye(3).to_sparse()
     torch.testing.assert_close(
         compiled(lambda x: (x @ torch.ones(3, 3)) + 1)(sparse), torch.full((3, 3), 2.0)

@@ -23,6 +23,7 @@ def test_distances():
     a, b = drawn(2, 5, 3), drawn(4, 3, seed=1)
     check(lambda a, b: [aten._cdist_forward(a, b, p, None) for p in (0.0, 1.0, 2.0, 3.5, float("inf"))], a, b)
     check(lambda b: [torch.pdist(b), torch.dist(b, b + 1, 3), torch.cdist(b[:, :0], b[:, :0])], b)
+    check(lambda a, b: [torch.cdist(a, b, p) for p in (2.0, float("inf"))], a[:0], b)
 
 
 def test_places_in_order():

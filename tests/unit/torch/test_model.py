@@ -86,6 +86,17 @@ def test_refusals():
     with pytest.raises(InputError, match="takes a module or an exported program, not function"):
         tilewright.from_torch(lambda x: x, (torch.ones(2),))
 
+    with pytest.raises(ModelError, match="found at least two devices, cpu and meta"):
+        tilewright.from_torch(torch.nn.Linear(3, 2, device="meta"), (torch.ones(1, 3),))
+    model = tilewright.from_torch(torch.nn.Linear(3, 2), (torch.ones(1, 3),))
+    with pytest.raises(InputError, match="on the device 'meta'") as caught:
+        model(torch.ones(1, 3, device="meta"))
+    assert "tensor.cpu()" in caught.value.hint
+    with pytest.raises(InputError, match=r"got the shape \[2, 3\]"):
+        model(torch.ones(2, 3))
+    with pytest.raises(InputError, match="got elements of float64"):
+        model(torch.ones(1, 3, dtype=torch.float64))
+
     class Decides(torch.nn.Module):
         def forward(self, x):
             return x + 1 if x.sum() > 0 else x

@@ -145,6 +145,7 @@ def test_nothing_to_reduce():
     x = torch.zeros(0, 3)
     check(lambda x: [x.sum(0), x.sum(), x.prod(0), x.any(0), x.all(0), x.mean(0)], x)
     check(lambda x: [x + 1, x.relu(), x.t() @ x, torch.cat([x, x])], x)
+    check(lambda x, y: x @ y, torch.zeros(7, 0), torch.zeros(0, 64))
 
 
 def test_movement():
@@ -286,8 +287,9 @@ def test_refusals_say_why(reason):
 
 def test_the_table_names_operators_that_torch_has():
     for name in frontend.TABLE:
-        packet, overload = name.split(".")
-        assert overload in getattr(aten, packet).overloads(), name
+        operator, overload = name.split(".")
+        *space, packet = operator.split("::")
+        assert overload in getattr(torch.ops.prims if space == ["prims"] else aten, packet).overloads(), name
 
 
 def test_arrays_and_tensors_share_memory():

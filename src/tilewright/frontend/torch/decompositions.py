@@ -13,18 +13,20 @@ T: TypeAlias = torch.Tensor
 aten: Final = torch.ops.aten
 
 
+def _lengths(x: T, p: float) -> T:
+    """Norms along the last axis; zeros where there are no elements, for which torch's own refuses some."""
+    return torch.linalg.vector_norm(x, p, -1) if x.numel() else x.new_zeros(x.shape[:-1])
+
+
 def _cdist(x1: T, x2: T, p: float, compute_mode: int | None) -> T:
     """Distances of all rows of one from all of the other."""
-    if x1.shape[-1] == 0:
-        batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
-        return x1.new_zeros([*batch, x1.shape[-2], x2.shape[-2]])
-    return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+    return _lengths(x1.unsqueeze(-2) - x2.unsqueeze(-3), p)
 
 
 def _pdist(self: T, p: float = 2.0) -> T:
     """Distances of all pairs of rows."""
     first, second = torch.triu_indices(self.shape[0], self.shape[0], 1)
-    return torch.linalg.vector_norm(self[first] - self[second], p, -1)
+    return _lengths(self[first] - self[second], p)
 
 
 def _addbmm(self: T, batch1: T, batch2: T, *, beta: Any = 1, alpha: Any = 1) -> T:
@@ -200,14 +202,10 @@ def _scatter_reduce(self: T, dim: int, index: T, src: T, reduce: str, *, include
     return (total / counts.clamp(min=1)).to(self.dtype)
 
 
-def _scatter_by(self: T, dim: int, index: T, src: T, *, reduce: str) -> T:
-    """The old name of two of these."""
-    return self.scatter_reduce(dim, index, src, {"add": "sum", "multiply": "prod"}[reduce])
-
-
-def _scatter_number_by(self: T, dim: int, index: T, value: Any, *, reduce: str) -> T:
-    """The same with one number."""
-    src = torch.full_like(index, value, dtype=self.dtype)
+def _scatter_by(self: T, dim: int, index: T, src: Any, *, reduce: str) -> T:
+    """The old name of two of these, with a tensor or one number."""
+    if not isinstance(src, torch.Tensor):
+        src = torch.full_like(index, src, dtype=self.dtype)
     return self.scatter_reduce(dim, index, src, {"add": "sum", "multiply": "prod"}[reduce])
 
 
@@ -283,11 +281,6 @@ def _searchsorted(
         count = torch.where(below & (count + step <= size), count + step, count)
         step //= 2
     return count.to(torch.int32) if out_int32 else count
-
-
-def _bucketize(self: T, boundaries: T, *, out_int32: bool = False, right: bool = False) -> T:
-    """The numbers of the intervals that elements lie in."""
-    return _searchsorted(boundaries, self, out_int32=out_int32, right=right)
 
 
 def _counted(places: T, inside: T, bins: int, weight: T | None, dtype: torch.dtype) -> T:
@@ -490,14 +483,14 @@ DECOMPOSITIONS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "logcumsumexp.default": _logcumsumexp,
         "scatter_reduce.two": _scatter_reduce,
         "scatter.reduce": _scatter_by,
-        "scatter.value_reduce": _scatter_number_by,
+        "scatter.value_reduce": _scatter_by,
         "index_reduce.default": _index_reduce,
         "put.default": _put,
         "as_strided_scatter.default": _as_strided_scatter,
         "masked_scatter.default": _masked_scatter,
         "nonzero_static.default": _nonzero_static,
         "searchsorted.Tensor": _searchsorted,
-        "bucketize.Tensor": _bucketize,
+        "bucketize.Tensor": lambda self, boundaries, **said: _searchsorted(boundaries, self, **said),
         "histc.default": _histc,
         "histogram.bins_tensor": _histogram,
         "histogram.bin_ct": _by_edges(several=False),

@@ -11,6 +11,7 @@ import torch
 from tilewright.frontend.torch.sizes import Sizes, size_of
 from tilewright.graph import Array, TensorType
 from tilewright.ir import dtype_of
+from tilewright.support import InputError
 
 #: Those that kernels know; complex, quantised and 8-bit floating-point numbers are not among them.
 DTYPES: Final[Mapping[torch.dtype, str]] = MappingProxyType(
@@ -51,8 +52,16 @@ def element_type(tensor: torch.Tensor) -> str | None:
 
 
 def as_array(tensor: torch.Tensor) -> Array:
-    """The memory of a tensor of the CPU, as an array of the same strides; complex numbers as pairs."""
+    """The memory of a tensor of the CPU, as an array of the same strides; complex numbers as pairs.
+
+    Raises InputError for a tensor on another device.
+    """
     plain = tensor.detach()
+    if plain.device.type != "cpu":
+        raise InputError(
+            f"a tensor is on the device {plain.device.type!r}, and the model was compiled for the CPU",
+            hint="tensor.cpu(), or compile with an example on that device",
+        )
     if plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg()
     if plain.is_complex():

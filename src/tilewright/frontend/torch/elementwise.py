@@ -367,11 +367,6 @@ def converted(w: Writer, self: Value, *_: Any, **__: Any) -> Made:
     return w.expand(w.to(self, w.out.dtype), w.out.sizes)
 
 
-def filled(w: Writer, self: Value, value: Operand) -> Made:
-    """One value in place of all elements."""
-    return w.expand(w.to(value, w.out.dtype), w.out.sizes)
-
-
 def copied(w: Writer, self: Value, src: Value, *_: Any) -> Made:
     """The elements of another tensor in place of these."""
     return w.expand(w.to(src, w.out.dtype), w.out.sizes)
@@ -412,6 +407,7 @@ RULES: Final[Rules] = MappingProxyType(
         **{f"mul.{kind}": arithmetic("Mul", "And") for kind in ("Tensor", "Scalar")},
         **{f"rsub.{kind}": reverse_subtract for kind in ("Tensor", "Scalar")},
         **{f"div.{kind}": divide for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
+        "true_divide.Tensor": divide,
         **{f"fmod.{kind}": remainder(True) for kind in ("Tensor", "Scalar")},
         **{f"remainder.{kind}": remainder(False) for kind in ("Tensor", "Scalar", "Scalar_Tensor")},
         **{f"pow.{kind}": power for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
@@ -447,11 +443,11 @@ RULES: Final[Rules] = MappingProxyType(
         **{f"copysign.{kind}": copy_sign for kind in ("Tensor", "Scalar")},
         "fmax.default": extreme_of_numbers("Max"),
         "fmin.default": extreme_of_numbers("Min"),
-        **{f"fill.{kind}": filled for kind in ("Scalar", "Tensor")},
         "copy.default": copied,
         **dict.fromkeys(
             (
                 "_to_copy.default",
+                "prims::convert_element_type.default",
                 "clone.default",
                 "alias.default",
                 "detach.default",

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final
 
-import numpy as np
-
 from tilewright.frontend.torch.writer import Made, Number, Rules, Value, Writer, wide
 
 Indices = Sequence[Value | None]
@@ -83,7 +81,10 @@ def _places(w: Writer, self: Value, indices: Indices) -> tuple[list[int], list[V
     axes = [axis for axis, index in enumerate(indices) if index is not None]
     given = [index for index in indices if index is not None]
     w.require(all(x.dtype in ("i64", "i32") for x in given), "its indices are no whole numbers")
-    shape = np.broadcast_shapes(*(x.shape for x in given))
+    # as torch has seen that they broadcast, each axis is as long as the first that is not 1
+    rank = max(x.rank for x in given)
+    columns = zip(*((1,) * (rank - x.rank) + x.shape for x in given), strict=True)
+    shape = tuple(next((n for n in sizes if n != 1), 1) for sizes in columns)
     return axes, [w.to(w.expand(x, shape), "i64") for x in given], shape
 
 

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
-
 from tilewright.frontend.torch.elementwise import arithmetic
 from tilewright.frontend.torch.writer import Made, Number, Rule, Rules, Value, Writer, wide
-from tilewright.ir import dtype_of
+from tilewright.ir import dtype_of, is_open
 
 
 def matmul(w: Writer, self: Value, mat2: Value, *_: object) -> Made:
@@ -238,16 +236,25 @@ def group_norm(
     return [w.to(x, t.dtype) if t else None for x, t in zip(results, w.outs, strict=True)]
 
 
-def _scores(w: Writer, q: Value, k: Value, mask: Value | None, scale: float | None, is_causal: bool) -> Value:
+def _factor(w: Writer, query: Value, scale: float | None) -> Value:
+    """What products of queries and keys are scaled by: unless it is said, one by the root of the channels."""
+    if scale is not None:
+        return w.number(scale, w.inner)
+    channels = query.shape[-1]
+    if not is_open(channels):
+        return w.number(1 / math.sqrt(channels), w.inner)
+    return w.add("Reciprocal", w.add("Sqrt", w.number(channels, w.inner)))
+
+
+def _scores(w: Writer, q: Value, k: Value, mask: Value | None, factor: Value, is_causal: bool) -> Value:
     """Scaled products of queries and keys; minus infinity, or the mask's numbers added, where hidden."""
-    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = w.add("MatMul", q, w.transpose(k, [0, 1, 3, 2]))
-    scores = w.add("Mul", scores, w.number(factor, q.dtype))
+    scores = w.add("Mul", scores, factor)
     if mask is not None:
         scores = w.add("Add", scores, w.to(mask, q.dtype))
     if is_causal:
-        seen = np.tri(q.shape[-2], k.shape[-2], dtype=bool)
-        scores = w.add("Where", w.constant(seen), scores, w.number(-math.inf, q.dtype))
+        seen = w.add("Trilu", w.full((q.shape[-2], k.shape[-2]), True, "bool"), upper=0)
+        scores = w.add("Where", seen, scores, w.number(-math.inf, q.dtype))
     return scores
 
 
@@ -266,7 +273,7 @@ def attention(
     w.require(dropout_p == 0, "attention that drops weights")
     w.require(query.shape[:2] == key.shape[:2] and 0 not in query.shape, "heads that share keys")
     q, k, v = (w.to(x, w.inner) for x in (query, key, value))
-    scores = _scores(w, q, k, attn_mask, scale, is_causal)
+    scores = _scores(w, q, k, attn_mask, _factor(w, q, scale), is_causal)
     made = w.to(w.add("MatMul", w.add("Softmax", scores, axis=3), v), w.out.dtype)
     if 1 not in w.wanted:
         return [made, None]
@@ -298,9 +305,9 @@ def attention_backward(
     w.require(query.shape[:2] == key.shape[:2] and 0 not in query.shape, "heads that share keys")
     inner = w.inner
     q, k, v, g, o = (w.to(x, inner) for x in (query, key, value, grad_out, out))
-    factor = w.number(1 / math.sqrt(query.shape[-1]) if scale is None else scale, inner)
+    factor = _factor(w, q, scale)
     turned = [0, 1, 3, 2]
-    scores = _scores(w, q, k, attn_mask, scale, is_causal)
+    scores = _scores(w, q, k, attn_mask, factor, is_causal)
     sums = w.reshape(w.to(logsumexp, inner), [*query.shape[:3], 1])
     weights = w.add("Exp", w.add("Sub", scores, sums))
     means = w.add("ReduceSum", w.add("Mul", g, o), w.ints([3]), keepdims=1)

@@ -59,23 +59,21 @@ def selected(w: Writer, self: Value, dim: int, index: int) -> Made:
     return w.reshape(w.slice(self, axis, at, at + 1), w.out.sizes)
 
 
-def replaced(w: Writer, x: Value, part: Value, axis: int, places: range) -> Value:
-    """A tensor with another in place of some elements of an axis."""
-    size = x.shape[axis]
+def replaced(w: Writer, x: Value, part: Value, axis: int, start: int, step: int = 1) -> Value:
+    """A tensor with another in place of as many elements of an axis, from a first one on."""
+    size, count = x.shape[axis], part.shape[axis]
     part = w.to(part, x.dtype)
-    if not places:
+    if not count:
         return x
-    if places.step == 1:
-        before, after = w.slice(x, axis, 0, places.start), w.slice(x, axis, places.stop, size)
-        parts = [each for each in (before, part, after) if each.shape[axis]]
-        if places.start == 0:
-            parts = [each for each in (part, after) if each.shape[axis]]
-        if places.stop == size:
-            parts = [each for each in parts if each is not after]
-        return parts[0] if len(parts) == 1 else w.add("Concat", *parts, axis=axis)
+    if step == 1:
+        stop = start + count
+        before = [w.slice(x, axis, 0, start)] if start else []
+        after = [w.slice(x, axis, stop, size)] if stop != size else []
+        parts = [*before, part, *after]
+        return part if len(parts) == 1 else w.add("Concat", *parts, axis=axis)
     # each place is read from the new elements or the old ones
     table = np.arange(size)
-    table[places.start : places.stop : places.step] = size + np.arange(len(places))
+    table[start::step][:count] = size + np.arange(count)
     return w.add("Gather", w.add("Concat", x, part, axis=axis), w.constant(table.astype(np.int64)), axis=axis)
 
 
@@ -90,10 +88,7 @@ def slice_scatter(
 ) -> Made:
     """A tensor with another in place of a slice."""
     axis = w.axis(dim, self.rank)
-    first, last = bounds(self.shape[axis], start, end)
-    count = len(range(first, last, step))
-    last = first + (count - 1) * step + 1 if count else first
-    return replaced(w, self, src, axis, range(first, last, step))
+    return replaced(w, self, src, axis, bounds(self.shape[axis], start, end)[0], step)
 
 
 def select_scatter(w: Writer, self: Value, src: Value, dim: int, index: int) -> Made:
@@ -101,7 +96,7 @@ def select_scatter(w: Writer, self: Value, src: Value, dim: int, index: int) -> 
     axis = w.axis(dim, self.rank)
     at = index + self.shape[axis] if index < 0 else index
     shape = [1 if a == axis else n for a, n in enumerate(self.shape)]
-    return replaced(w, self, w.expand(w.reshape(src, shape), shape), axis, range(at, at + 1))
+    return replaced(w, self, w.expand(w.reshape(src, shape), shape), axis, at)
 
 
 def joined(w: Writer, tensors: Sequence[Value], dim: int = 0) -> Made:
@@ -219,13 +214,8 @@ def arange(w: Writer, start: Number, end: Number, step: Number = 1, **_: Any) ->
     return w.constant((int(start) + np.arange(count) * int(step)).astype(kind.numpy))
 
 
-def full(w: Writer, size: Sequence[int], fill_value: Operand = 0, **_: Any) -> Made:
-    """A tensor of one value."""
-    return w.expand(w.to(fill_value, w.out.dtype), w.out.sizes)
-
-
-def full_like(w: Writer, self: Value, fill_value: Operand = 0, **_: Any) -> Made:
-    """A tensor of one value, of the shape of another."""
+def full(w: Writer, like: object, fill_value: Operand = 0, **_: Any) -> Made:
+    """A tensor of one value, of a size or as another tensor is."""
     return w.expand(w.to(fill_value, w.out.dtype), w.out.sizes)
 
 
@@ -291,8 +281,7 @@ RULES: Final[Rules] = MappingProxyType(
         "diagonal_scatter.default": diagonal_scatter,
         "unfold.default": unfolded,
         "arange.start_step": arange,
-        "full.default": full,
-        "full_like.default": full_like,
+        **dict.fromkeys(("full.default", "full_like.default", "fill.Scalar", "fill.Tensor"), full),
         "scalar_tensor.default": scalar_tensor,
         **dict.fromkeys(("empty.memory_format", "empty_strided.default", "empty_permuted.default"), zeros),
         "tril.default": triangle(False),

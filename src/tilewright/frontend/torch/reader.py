@@ -6,6 +6,7 @@ import functools
 import inspect
 import math
 import operator
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
@@ -365,7 +366,7 @@ def place_of(node: fx.Node) -> str:
     """Where a node is in the user's code: the module's path and the line, as far as torch knows them."""
     modules: Sequence[Any] = list((node.meta.get("nn_module_stack") or {}).values())
     path = str(modules[-1][0]) if modules else ""
-    path = path.removeprefix("L['self'].").replace("L['self']", "")
+    path = re.sub(r"^L\['\w+'\]\.?", "", path)
     lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines()]
     files = [at for at, line in enumerate(lines) if line.startswith("File ")]
     line = lines[files[-1]] if files else ""

@@ -23,7 +23,7 @@ from tilewright.frontend.torch import (
 from tilewright.frontend.torch.decompositions import DECOMPOSITIONS
 from tilewright.frontend.torch.writer import Rules
 
-#: How each operator is written, by its name and overload in ``torch.ops.aten``.
+#: How each operator is written, by its name and overload in ``torch.ops.aten``; some of ``prims`` as well.
 TABLE: Final[Rules] = MappingProxyType(
     {
         **elementwise.RULES,
@@ -78,7 +78,7 @@ _FURTHER: Final = (
 
 def rule_of(target: object, pairs: bool = False) -> Callable[..., Any] | None:
     """How an operator is written, of complex numbers where they are ``pairs``; None for what is not read."""
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
         return None
     name = f"{target._schema.name.removeprefix('aten::')}.{target._overloadname}"
     return complex.RULES.get(name) if pairs else TABLE.get(name)

@@ -101,8 +101,8 @@ def instruction_uses(c: Contraction, target: Target) -> tuple[Priced, ...]:
     if c.b is None or (c.group is None and c.vector in (v for i in c.a.indices for v in i.vars)):
         return ()
     axis, run = contiguous_reduction(c)
-    if axis is None:
-        return ()
+    if axis is None or not c.extent(axis):
+        return ()  # sums of nothing are zeros
     out: list[Priced] = []
     for row in target.contractions:
         if not _is_alike(row, c):

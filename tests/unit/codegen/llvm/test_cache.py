@@ -51,10 +51,9 @@ def test_a_damaged_file_counts_as_absent_and_is_rebuilt(tmp_path, damage):
     assert cache.get(KEY) == b"object"
 
 
-def test_the_longest_unused_go_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "WRITES_BETWEEN_CHECKS", 10**9)
+def test_the_longest_unused_go_first(tmp_path):
     cache = ObjectCache(tmp_path, size_bound=10_000)
-    keys = [f"{n:02x}" + "0" * 38 for n in range(20)]
+    keys = [f"{n:02x}" + "0" * 37 + "1" for n in range(20)]  # none of them asks to look
     for age, key in enumerate(keys):
         cache.put(key, bytes(1000))
         os.utime(tmp_path / key[:2] / f"{key}.o", (1000 + age, 1000 + age))
@@ -65,6 +64,15 @@ def test_the_longest_unused_go_first(tmp_path, monkeypatch):
     before = stored(cache)
     cache.evict()
     assert stored(cache) == before
+
+
+def test_one_write_of_many_looks_at_the_size(tmp_path):
+    cache = ObjectCache(tmp_path, size_bound=1000)
+    for n in range(1, module.WRITES_BETWEEN_CHECKS):
+        cache.put(f"{n:040x}", bytes(100))
+    assert len(stored(cache)) == module.WRITES_BETWEEN_CHECKS - 1
+    cache.put(f"{module.WRITES_BETWEEN_CHECKS:040x}", bytes(100))
+    assert len(stored(cache)) == 5  # 750 bytes hold five files of 136
 
 
 def test_temporaries_of_dead_processes_go(tmp_path):
