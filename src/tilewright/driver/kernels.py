@@ -130,6 +130,13 @@ def build_kernels(
     return tuple(unit for unit, _ in found), tuple(kernels[key] for key in keys)
 
 
+def planner_of(strategy: Strategy | None) -> Callable[[Program, Machine], Planned] | None:
+    """What plans a program of open sizes at typical ones, where that is a strategy."""
+    if strategy is None:
+        return None
+    return lambda program, machine: best_by_model(strategy, Task(program, machine, accuracy=EXACT))
+
+
 def scheduled_kernel(
     unit: Unit, schedule: Schedule, target: Target, threads: int, settings: Settings
 ) -> UnitKernel:
@@ -228,11 +235,7 @@ class _Chooser:
 
     @cached_property
     def _typical(self) -> Callable[[Program, Machine], Planned] | None:
-        """What plans a program of open sizes at a typical one, where that is a strategy."""
-        strategy = self._options.strategy
-        if strategy is None:
-            return None
-        return lambda program, machine: best_by_model(strategy, Task(program, machine, accuracy=EXACT))
+        return planner_of(self._options.strategy)
 
     def choice(self, unit: Unit) -> _Choice:
         """The first plan that is exact enough for a unit's own weights.

@@ -17,7 +17,7 @@ from tilewright.cost import Machine
 from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
 from tilewright.driver.choices import physical_memory
 from tilewright.driver.explained import Text, kernel_texts
-from tilewright.driver.kernels import KernelOptions, build_kernels, scheduled_kernel
+from tilewright.driver.kernels import KernelOptions, build_kernels, planner_of, scheduled_kernel
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.open_assembly import assemble_open
 from tilewright.driver.profile import Profile
@@ -302,12 +302,13 @@ def compile_program(
     if isinstance(source, Schedule):
         schedule: Schedule | None = source
     elif program.params:
-        if options.strategy is not None or options.plan is not None:
+        if options.plan is not None:
             raise InputError(
-                "a strategy or a plan needs a program of fixed sizes",
+                "a plan needs a program of fixed sizes",
                 hint=f"shapes= settles them: {', '.join(p.name for p in program.params)}",
             )
-        schedule = plan_open(program, Machine(target, options.threads)).schedule
+        machine = Machine(target, options.threads)
+        schedule = plan_open(program, machine, planner_of(options.strategy)).schedule
     else:
         schedule = None
     if schedule is not None:

@@ -235,8 +235,10 @@ def test_sizes_may_be_settled_when_compiling():
         tilewright.compile(program, shapes={"K": 6})
     with pytest.raises(InputError, match="this schedule is made for all sizes"):
         tilewright.compile(Schedule(program), shapes={"H": 6, "W": 9})
-    with pytest.raises(InputError, match="needs a program of fixed sizes"):
-        tilewright.compile(program, strategy="random")
+    with pytest.raises(InputError, match="a plan needs a program of fixed sizes"):
+        tilewright.compile(program, plan=made.plan())
+    found = tilewright.compile(program, strategy="edits")
+    check(program_at(program, {"H": 6, "W": 9}), [a], found(a))
     with pytest.raises(InputError, match="needs a program without symbolic sizes"):
         tilewright.compile(program, constants={"A": a})
 
