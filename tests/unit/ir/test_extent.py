@@ -134,7 +134,11 @@ def test_extremes_stay_expressions_where_ranges_do_not_decide():
 def test_typical_sizes_are_sizes():
     assert typical_size(Param("n")) == TYPICAL
     assert typical_size(Param("n", lo=1, hi=100)) == 97
-    assert typical_size(Param("n", lo=600, hi=1000)) == 600
+    # of sizes beyond it the geometric mean, 774
+    assert typical_size(Param("n", lo=600, hi=1000)) == 773
+    assert typical_size(Param("n", lo=600, hi=600)) == 600
+    sizes = [typical_size(Param("n", lo=2, hi=4096), part) for part in (0.0, 0.5, 1.0, 1.5, 2.0)]
+    assert sizes == [2, 31, TYPICAL, 1439, 4093]
     assert typical_size(Param("n", multiple_of=16)) == 31 * 16
     assert typical(4) == 4 and typical(N * M + 1) == typical(N) * typical(M) + 1
     (symbol,) = (atom for atom, _ in (N * M).index.terms)
