@@ -29,7 +29,7 @@ LOOKED_AT: Final = (0.25, 0.5, 0.75, 1.0, 1.5)
 #: Programs whose plans are remembered: those of a model's kernels.
 REMEMBERED: Final = 256
 #: What each of two plans must save where it is the better one. Prices promise more than they keep: a version
-#: is a step more in each run, and overwrites nothing. Two threads, the time of one plan over that of versions:
+#: is a step more in each run, and overwrites nothing. Two threads, time of one plan over that of versions:
 #: with 0.1 0.94 to 1.08 (an export of ConvNeXt), with 0.3 0.88 to 1.0 (GPT-2), one process each.
 GAIN: Final = 0.4
 
